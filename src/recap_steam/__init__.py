@@ -1,0 +1,1 @@
+"""Offline policy optimisation for robot policies: RECAP and STEAM over LeRobot datasets."""

@@ -1,0 +1,273 @@
+"""The experiment file as typed objects.
+
+The schema (``config/schemas/config.schema.yaml``) is the only place that states defaults, so the dataclasses here have none. A stage
+receives a *slice*: an experiment that holds only the sections and entries it reads, so that a change elsewhere cannot rerun it.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from recap_steam.errors import UserError
+
+SCHEMA_PATH = Path(__file__).parents[2] / "config/schemas/config.schema.yaml"
+EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentConfig:
+    simulator: str
+    task: str
+    prompt: str
+    camera_name: str
+    image_size: int
+    action_repeat: int
+    max_episode_steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectConfig:
+    environment: str
+    policy: str
+    cfgrl_guidance_scale: float
+    num_episodes: int
+    seed: int
+    action_noise: float
+    noise_hold: int
+    intervention_probability: float
+    intervention_after: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConfig:
+    path: str
+    type: str
+    weight: float
+    split: str
+    sidecar_root: str | None
+    collect: CollectConfig | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnsConfig:
+    gamma: float
+    failure_reward: float
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimConfig:
+    lr: float
+    value_lr: float | None
+    adam_beta1: float
+    adam_beta2: float
+    adam_eps: float
+    weight_decay: float
+    clip_grad: float
+    lr_scheduler: str
+    lr_warmup_steps: int
+    min_lr: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticModelConfig:
+    siglip_path: str | None
+    gemma3_path: str | None
+    tokenizer_path: str | None
+    image_size: int
+    siglip_config: dict | None
+    gemma3_config: dict | None
+    critic_expert_variant: str
+    num_bins: int
+    v_min: float
+    v_max: float
+    value_dropout: float
+    freeze_vlm: bool
+    freeze_vision_encoder: bool
+    max_token_len: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticConfig:
+    method: str
+    returns_tag: str
+    datasets: list[str]
+    eval_datasets: list[str]
+    cameras: list[str]
+    normalization: str
+    balance_dataset_weights: bool
+    model: CriticModelConfig
+    optim: OptimConfig
+    max_steps: int
+    global_batch_size: int
+    micro_batch_size: int | None
+    eval_interval: int
+    save_interval: int
+    do_augment: bool
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AdvantagesConfig:
+    critic: str
+    datasets: list[str]
+    advantage_lookahead_step: int
+    discount_next_value: bool
+    positive_quantile: float
+    pool: str
+    intervention_positive: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallPi05Config:
+    width: int
+    mlp_dim: int
+    depth: int
+    head_dim: int
+    expert_width: int
+    expert_mlp_dim: int
+    vision_width: int
+    vision_mlp_dim: int
+    vision_depth: int
+    vision_heads: int
+    patch_size: int
+    vocab_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyModelConfig:
+    pretrained_path: str | None
+    tokenizer_path: str | None
+    image_size: int
+    chunk_size: int
+    n_action_steps: int
+    num_inference_steps: int
+    max_token_len: int
+    small: SmallPi05Config | None
+    train_expert_only: bool
+    freeze_vision_encoder: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyConfig:
+    advantage_tag: str | None
+    datasets: list[str]
+    cameras: list[str]
+    frame_filter: str
+    init_from: str | None
+    positive_only_conditional: bool
+    unconditional_prob: float
+    balance_dataset_weights: bool
+    model: PolicyModelConfig
+    optim: OptimConfig
+    max_steps: int
+    global_batch_size: int
+    micro_batch_size: int | None
+    eval_interval: int
+    save_interval: int
+    do_augment: bool
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    environment: str
+    policies: list[str]
+    cfgrl_guidance_scale: list[float]
+    num_episodes: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    experiment: str
+    environments: dict[str, EnvironmentConfig]
+    datasets: dict[str, DatasetConfig]
+    returns: dict[str, ReturnsConfig]
+    critics: dict[str, CriticConfig]
+    advantages: dict[str, AdvantagesConfig]
+    policies: dict[str, PolicyConfig]
+    evaluations: dict[str, EvaluationConfig]
+
+
+SECTIONS = tuple(field.name for field in dataclasses.fields(Experiment) if field.name != "experiment")
+
+
+def load_experiment(raw: dict) -> Experiment:
+    """Validate ``raw`` (an experiment or a slice of one), fill in defaults and return it as typed objects; ``raw`` is not changed."""
+    return _build(Experiment, with_defaults(raw))
+
+
+def with_defaults(raw: dict) -> dict:
+    """Return a copy of ``raw`` that is valid under the schema, with every default filled in and absent sections as empty mappings.
+
+    Raises:
+        UserError: naming the key, what is wrong with it and what would be right.
+    """
+    filled = _copy(raw)
+    validator = _validator()
+    error = jsonschema.exceptions.best_match(validator.iter_errors(filled))
+    if error is not None:
+        raise UserError(_explain(error))
+    for section in SECTIONS:
+        filled[section] = filled.get(section) or {}
+    return filled
+
+
+@functools.cache
+def _validator() -> jsonschema.protocols.Validator:
+    """A validator that also writes defaults into what it validates."""
+    base = jsonschema.Draft202012Validator
+    schema = yaml.safe_load(SCHEMA_PATH.read_text())
+
+    def fill_then_validate(validator, properties, instance, parent):
+        if validator.is_type(instance, "object"):
+            for key, subschema in properties.items():
+                if key not in instance and "default" in subschema:
+                    instance[key] = _copy(subschema["default"])
+                elif key not in instance and "default" in (target := _resolve(schema, subschema)) and not parent.get("required", []).count(key):
+                    instance[key] = _copy(target["default"])
+        yield from base.VALIDATORS["properties"](validator, properties, instance, parent)
+
+    return jsonschema.validators.extend(base, {"properties": fill_then_validate})(schema)
+
+
+def _resolve(schema: dict, subschema: dict) -> dict:
+    reference = subschema.get("$ref", "")
+    return schema["$defs"][reference.removeprefix("#/$defs/")] if reference else {}
+
+
+def _explain(error: jsonschema.ValidationError) -> str:
+    place = ".".join(str(part) for part in error.absolute_path) or "the experiment file"
+    message = error.message
+    if error.validator == "additionalProperties":
+        known = ", ".join(sorted(error.schema.get("properties", {})))
+        message = f"{message}; known keys: {known}"
+    return f"config: {place}: {message} (every key is explained in config/README.md)".replace("\n", " ")
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+def _build(hint: Any, value: Any) -> Any:
+    """Turn plain mappings into the dataclass, list or mapping that ``hint`` names."""
+    if value is None:
+        return None
+    if isinstance(hint, types.UnionType):
+        hint = next(option for option in hint.__args__ if option is not types.NoneType)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return hint(**{key: _build(hints[key], item) for key, item in value.items()})
+    if typing.get_origin(hint) is dict:
+        return {key: _build(hint.__args__[1], item) for key, item in value.items()}
+    return value
