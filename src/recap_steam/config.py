@@ -228,18 +228,17 @@ def _validator() -> jsonschema.protocols.Validator:
     def fill_then_validate(validator, properties, instance, parent):
         if validator.is_type(instance, "object"):
             for key, subschema in properties.items():
-                if key not in instance and "default" in subschema:
-                    instance[key] = _copy(subschema["default"])
-                elif key not in instance and "default" in (target := _resolve(schema, subschema)) and not parent.get("required", []).count(key):
-                    instance[key] = _copy(target["default"])
+                declared = _resolve(schema, subschema) | subschema
+                if key not in instance and "default" in declared:
+                    instance[key] = _copy(declared["default"])
         yield from base.VALIDATORS["properties"](validator, properties, instance, parent)
 
     return jsonschema.validators.extend(base, {"properties": fill_then_validate})(schema)
 
 
 def _resolve(schema: dict, subschema: dict) -> dict:
-    reference = subschema.get("$ref", "")
-    return schema["$defs"][reference.removeprefix("#/$defs/")] if reference else {}
+    """The definition that ``subschema`` refers to; empty if it refers to none."""
+    return schema["$defs"][subschema["$ref"].removeprefix("#/$defs/")] if "$ref" in subschema else {}
 
 
 def _explain(error: jsonschema.ValidationError) -> str:

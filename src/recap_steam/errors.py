@@ -18,4 +18,5 @@ def run_main(main: Callable[[], None]) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        sys.exit(f"error: {error.filename or 'output'}: no space left on the device; free some and run again (nothing was left half-written)")
+        place = error.filename or "output"
+        sys.exit(f"error: {place}: no space left on the device; free some and run again (nothing was left half-written)")
