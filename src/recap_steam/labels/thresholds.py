@@ -1,0 +1,96 @@
+"""Which advantages count as positive: the quantile over a pool of frames, the labels, and the rates that came out."""
+
+import dataclasses
+
+import numpy as np
+
+from recap_steam.errors import UserError
+
+OUTCOMES = ("failure", "success")
+
+Threshold = float | dict[str, float]  # one for all frames, or by task text or dataset name
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredFrames:
+    """The frames of one dataset with their advantages; arrays are (F,) in row order.
+
+    Attributes:
+        type: ``sft`` or ``rollout``.
+        advantage: float64.
+        prompt_codes: int, index into ``tasks``.
+        success: bool, the outcome of the frame's episode.
+        intervention: bool, a human or expert corrected the policy here.
+    """
+
+    name: str
+    type: str
+    advantage: np.ndarray
+    prompt_codes: np.ndarray
+    tasks: list[str]
+    success: np.ndarray
+    intervention: np.ndarray
+
+
+def pool_threshold(datasets: list[ScoredFrames], pool: str, positive_quantile: float) -> Threshold:
+    """Return the advantage that a frame must reach to be positive: the (1 - positive_quantile) quantile, linearly interpolated.
+
+    Args:
+        pool: ``all`` frames (RLinf), those of ``rollout`` datasets, or one threshold ``per_task`` or ``per_dataset``.
+
+    Raises:
+        UserError: the pool is empty.
+    """
+    if pool == "rollout":
+        datasets = [frames for frames in datasets if frames.type == "rollout"]
+        if not datasets:
+            raise UserError("pool 'rollout' is empty: none of the datasets has type rollout; add one, or set pool to all")
+    if pool in ("all", "rollout"):
+        return _quantile(np.concatenate([frames.advantage for frames in datasets]), positive_quantile)
+    groups = _by_task(datasets) if pool == "per_task" else {frames.name: frames.advantage for frames in datasets}
+    return {name: _quantile(advantages, positive_quantile) for name, advantages in groups.items()}
+
+
+def reaches_threshold(frames: ScoredFrames, threshold: Threshold, pool: str) -> np.ndarray:
+    """Return (F,) bool: ``advantage >= threshold``. Ties count as positive, as in RLinf, so the share can exceed the quantile."""
+    if pool == "per_task":
+        return frames.advantage >= np.array([threshold[task] for task in frames.tasks])[frames.prompt_codes]
+    return frames.advantage >= (threshold[frames.name] if pool == "per_dataset" else threshold)
+
+
+def positive_labels(frames: ScoredFrames, threshold: Threshold, pool: str, intervention_positive: bool) -> np.ndarray:
+    """Return (F,) bool labels: frames that reach the threshold, every frame of an ``sft`` dataset and, by option, corrections."""
+    if frames.type == "sft":
+        return np.ones(len(frames.advantage), bool)
+    reached = reaches_threshold(frames, threshold, pool)
+    return reached | frames.intervention if intervention_positive else reached
+
+
+def positive_counts(frames: ScoredFrames, threshold: Threshold, pool: str, labels: np.ndarray) -> list[dict]:
+    """Return per outcome that occurs: frames, frames that reached the threshold, positive frames (labels) and their share."""
+    reached = reaches_threshold(frames, threshold, pool)
+    rows = []
+    for code, outcome in enumerate(OUTCOMES):
+        of_outcome = frames.success == bool(code)
+        total, positive = int(of_outcome.sum()), int(labels[of_outcome].sum())
+        if total:
+            above = int(reached[of_outcome].sum())
+            row = {"dataset": frames.name, "type": frames.type, "outcome": outcome, "num_frames": total}
+            rows.append(row | {"num_above_threshold": above, "num_positive": positive, "positive_rate": positive / total})
+    return rows
+
+
+def _quantile(advantages: np.ndarray, positive_quantile: float) -> float:
+    return float(np.percentile(advantages, (1.0 - positive_quantile) * 100.0, method="linear"))
+
+
+def _by_task(datasets: list[ScoredFrames]) -> dict[str, np.ndarray]:
+    """Return the advantages of every task that has frames, by task text, over all datasets."""
+    parts: dict[str, list[np.ndarray]] = {}
+    for frames in datasets:
+        order = np.argsort(frames.prompt_codes, kind="stable")
+        bounds = np.cumsum(np.bincount(frames.prompt_codes, minlength=len(frames.tasks)))
+        for task, advantages in zip(frames.tasks, np.split(frames.advantage[order], bounds[:-1]), strict=True):
+            if len(advantages):
+                parts.setdefault(task, []).append(advantages)
+    return {task: np.concatenate(pieces) for task, pieces in sorted(parts.items())}
