@@ -1,0 +1,185 @@
+"""Where a LeRobot dataset keeps things: formats v2.1 and v3.0, read as they are, never converted or changed."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from recap_steam.dataset.reader import read_table
+from recap_steam.errors import UserError
+
+VERSIONS = ("v2.1", "v3.0")
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoSpan:
+    """Where one episode's frames of one camera are: a part of a video file, in seconds. ``to_s`` None: up to the end."""
+
+    path: Path
+    from_s: float
+    to_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """One LeRobot dataset on disk.
+
+    Attributes:
+        name: its name in the experiment.
+        root: its folder.
+        version: ``v2.1`` or ``v3.0``.
+        fps: frames per second.
+        features: ``features`` of meta/info.json.
+        info: all of meta/info.json.
+    """
+
+    name: str
+    root: Path
+    version: str
+    fps: float
+    features: dict[str, dict]
+    info: dict[str, Any]
+
+    @functools.cached_property
+    def cameras(self) -> tuple[str, ...]:
+        """Camera keys in the order of meta/info.json."""
+        return tuple(key for key, feature in self.features.items() if feature["dtype"] in ("video", "image"))
+
+    @functools.cached_property
+    def tasks(self) -> dict[int, str]:
+        """Task text by task index, from meta/tasks.jsonl (v2.1) or meta/tasks.parquet (v3.0).
+
+        Raises:
+            UserError: the file is missing or malformed. There is no default prompt.
+        """
+        return _tasks_parquet(self.root / "meta/tasks.parquet") if self.version == "v3.0" else _tasks_jsonl(self.root / "meta/tasks.jsonl")
+
+    @functools.cached_property
+    def action_key(self) -> str:
+        """Name of the action column: ``action``, or ``actions`` as some datasets have it."""
+        key = next((key for key in ("action", "actions") if key in self.features), None)
+        if key is None:
+            raise UserError(f"{self.info_path}: no feature 'action'; declare the action column under 'features'")
+        return key
+
+    @property
+    def info_path(self) -> Path:
+        return self.root / "meta/info.json"
+
+    def data_files(self) -> list[Path]:
+        """All Parquet files under the data folder, sorted by path.
+
+        Raises:
+            UserError: there is none.
+        """
+        folder = self.root / Path(self.info.get("data_path", "data")).parts[0]
+        files = sorted(folder.rglob("*.parquet"))
+        if not files:
+            raise UserError(f"{folder}: no Parquet file; the dataset {self.name} is empty: check its path, or download or collect it again")
+        return files
+
+    def camera_dtype(self, camera: str) -> str:
+        """``video`` or ``image``.
+
+        Raises:
+            UserError: no such camera.
+        """
+        if camera not in self.cameras:
+            raise UserError(f"{self.info_path}: no camera '{camera}' in dataset {self.name}; it has: {', '.join(self.cameras) or 'none'}")
+        return self.features[camera]["dtype"]
+
+    def video_span(self, episode_index: int, camera: str) -> VideoSpan:
+        """Where the episode's frames of ``camera`` are. The file need not exist.
+
+        Raises:
+            UserError: the metadata does not say.
+        """
+        template = self.info.get("video_path")
+        if not template:
+            raise UserError(f"{self.info_path}: no 'video_path', but camera '{camera}' is a video; restore it")
+        if self.version == "v2.1":
+            chunk = episode_index // self.info.get("chunks_size", 1000)
+            path = template.format(episode_chunk=chunk, video_key=camera, episode_index=episode_index)
+            return VideoSpan(self.root / path, 0.0, None)
+        spans = self._video_spans(camera)
+        if episode_index not in spans:
+            raise UserError(f"{self.root / 'meta/episodes'}: episode {episode_index} has no entry for camera '{camera}'; restore meta/episodes")
+        chunk, file, from_s, to_s = spans[episode_index]
+        return VideoSpan(self.root / template.format(video_key=camera, chunk_index=chunk, file_index=file), from_s, to_s)
+
+    @functools.cached_property
+    def _span_cache(self) -> dict[str, dict[int, tuple[int, int, float, float]]]:
+        return {}
+
+    def _video_spans(self, camera: str) -> dict[int, tuple[int, int, float, float]]:
+        if camera not in self._span_cache:
+            columns = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")]
+            spans: dict[int, tuple[int, int, float, float]] = {}
+            for path in sorted((self.root / "meta/episodes").rglob("*.parquet")):
+                table = read_table(path, ["episode_index", *columns])
+                rows = zip(*(table[column].to_pylist() for column in columns), strict=True)
+                spans |= dict(zip(table["episode_index"].to_pylist(), rows, strict=True))
+            self._span_cache[camera] = spans
+        return self._span_cache[camera]
+
+    def recorded_lengths(self) -> dict[int, int]:
+        """Frames by episode as meta/episodes says; empty if the dataset has no such file."""
+        if self.version == "v3.0":
+            tables = [read_table(path, ["episode_index", "length"]) for path in sorted((self.root / "meta/episodes").rglob("*.parquet"))]
+            return {index: n for t in tables for index, n in zip(t["episode_index"].to_pylist(), t["length"].to_pylist(), strict=True)}
+        path = self.root / "meta/episodes.jsonl"
+        return {line["episode_index"]: line["length"] for line in _json_lines(path, ("episode_index", "length"))} if path.exists() else {}
+
+
+def open_dataset(name: str, path: Path | str) -> Dataset:
+    """Open the LeRobot dataset in folder ``path`` under the experiment's name ``name``.
+
+    Raises:
+        UserError: no dataset there, or a format other than v2.1 and v3.0.
+    """
+    root = Path(path)
+    info_path = root / "meta/info.json"
+    try:
+        info = json.loads(info_path.read_text())
+        version, fps, features = info["codebase_version"], float(info["fps"]), info["features"]
+        _ = [feature["dtype"] for feature in features.values()]
+    except FileNotFoundError:
+        raise UserError(f"{info_path}: not found; dataset {name} is not a LeRobot dataset: check datasets.{name}.path") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{info_path}: malformed ({type(error).__name__}: {error}); restore the file") from None
+    if version not in VERSIONS:
+        raise UserError(f"{info_path}: codebase_version {version} is not supported; convert the dataset to {' or '.join(VERSIONS)} with lerobot")
+    return Dataset(name, root, version, fps, features, info)
+
+
+def _json_lines(path: Path, keys: tuple[str, ...]) -> list[dict]:
+    """Objects of a JSON-lines file; blank lines are skipped."""
+    lines = []
+    for number, text in enumerate(path.read_text().splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            _ = [line[key] for key in keys]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: line {number} is not a JSON object with the keys {', '.join(keys)}; restore the file") from None
+        lines.append(line)
+    return lines
+
+
+def _tasks_jsonl(path: Path) -> dict[int, str]:
+    if not path.exists():
+        raise UserError(f"{path}: not found, so task texts are unknown; restore it (there is no default prompt)")
+    return {int(line["task_index"]): str(line["task"]) for line in _json_lines(path, ("task_index", "task"))}
+
+
+def _tasks_parquet(path: Path) -> dict[int, str]:
+    """The text is a column ``task`` or the pandas index, which Arrow calls ``task`` or ``__index_level_0__``."""
+    if not path.exists():
+        raise UserError(f"{path}: not found, so task texts are unknown; restore it (there is no default prompt)")
+    table = read_table(path, ["task_index"], optional=["task", "__index_level_0__"])
+    text = next((table[name] for name in ("task", "__index_level_0__") if name in table.column_names), None)
+    if text is None or text.null_count:
+        raise UserError(f"{path}: no task text (column 'task' or the pandas index); restore the file")
+    return dict(zip(table["task_index"].to_pylist(), map(str, text.to_pylist()), strict=True))

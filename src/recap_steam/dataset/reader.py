@@ -1,0 +1,44 @@
+"""Reading Parquet files that others wrote: whatever is wrong with one is one line that names it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recap_steam.errors import UserError
+
+BATCH_ROWS = 1 << 18  # frames held at once from a large file
+
+
+def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """Read ``columns`` and those of ``optional`` that exist, as tables of at most ``BATCH_ROWS`` rows; an empty file gives none.
+
+    Raises:
+        UserError: unreadable file or missing column.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            names = set(file.schema_arrow.names)
+            missing = [column for column in columns if column not in names]
+            if missing:
+                raise UserError(f"{path}: no column '{missing[0]}'; it has: {', '.join(file.schema_arrow.names)}")
+            wanted = [*columns, *(column for column in optional if column in names)]
+            if file.metadata.num_rows <= BATCH_ROWS:  # the common case, and the cheapest way to read a small file
+                table = file.read(columns=wanted, use_threads=False)
+                if table.num_rows:
+                    yield table
+                return
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+                yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error).strip().split("\n")[0]
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); restore it from its source") from None
+
+
+def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
+    """All rows of ``read_batches``; for small tables."""
+    batches = list(read_batches(path, columns, optional))
+    if not batches:
+        raise UserError(f"{path}: no rows; restore it from its source")
+    return pa.concat_tables(batches)
