@@ -69,6 +69,7 @@ class OptimConfig:
     adam_eps: float
     weight_decay: float
     clip_grad: float
+    nonfinite_patience: int
     lr_scheduler: str
     lr_warmup_steps: int
     min_lr: float

@@ -1,0 +1,244 @@
+"""The training loop of every trainer: critics and policies differ only in their ``Trainable``."""
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recap_steam import devices
+from recap_steam.config import CriticConfig, PolicyConfig
+from recap_steam.errors import UserError
+from recap_steam.lineage import Lineage
+from recap_steam.training.metrics import MetricLog, ProgressLine
+from recap_steam.training.optim import build_optimizer, learning_rate
+from recap_steam.training.order import DataOrder, sample_rngs
+from recap_steam.training.state import Progress, StateFolder, full_weights, locked
+
+PREFETCHED_BATCHES = 2
+
+
+class Trainable(Protocol):
+    """What the loop needs of a model, its data and its files.
+
+    A sample is a global int id over the concatenated datasets. Every method is called in every process unless said otherwise.
+    """
+
+    model: nn.Module  # fp32 master weights; the loop moves it to the device and shards it
+    lengths: list[int]  # samples per dataset
+    weights: list[float]  # mixture share per dataset, any scale
+    selection: tuple[str, Literal["min", "max"]] | None  # held-out metric that picks the exported checkpoint; None: the last
+
+    def parameter_groups(self) -> list[dict]:
+        """Groups ``{"params": ..., "lr": peak (optional)}`` of what is trained. Called once, after sharding."""
+
+    def load(self, samples: np.ndarray, rngs: list[np.random.Generator]) -> dict[str, Tensor]:
+        """Build the host micro batch of ``samples`` (n,) int64. Every random draw comes from ``rngs[i]``. Runs in a background thread."""
+
+    def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        """Return the scalar mean loss and metrics as (sum, count), under the same names in every call."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Return held-out metrics. The model is in eval mode, without gradients; process 0's numbers count."""
+
+    def export(self, folder: Path, weights: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        """Write every file but lineage.json and metrics.jsonl. ``weights`` are the selected full state dict, ``metrics`` its evaluation.
+
+        Called in process 0 only.
+        """
+
+
+def train(trainable: Trainable, config: CriticConfig | PolicyConfig, state_dir: Path, output_dir: Path, lineage: Lineage) -> None:
+    """Train, resuming from ``state_dir`` where a state of the same ``lineage`` lies there, and write the checkpoint to ``output_dir``.
+
+    Every step is a pure function of the state and of (seed, step), so a killed and resumed run ends with the weights of an uninterrupted
+    one. SIGTERM saves the state and ends with an error.
+
+    Raises:
+        UserError: another process trains into ``state_dir``; the batch sizes do not divide; the loss stays non-finite; SIGTERM.
+    """
+    with locked(state_dir):
+        trainer = Trainer(trainable, config, Path(state_dir), Path(output_dir), lineage)
+        trainer.run()
+        trainer.export()
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchPlan:
+    """How a global batch is cut: first by process, then into micro batches, given as positions in the global batch."""
+
+    global_batch_size: int
+    micro_batches: list[range]
+
+    @classmethod
+    def of(cls, config: CriticConfig | PolicyConfig) -> "BatchPlan":
+        """Raises UserError where global_batch_size is not a multiple of micro_batch_size x processes."""
+        world, total = devices.world_size(), config.global_batch_size
+        micro = config.micro_batch_size or max(1, total // world)
+        if total % (micro * world):
+            raise UserError(
+                f"config: global_batch_size {total} is not a multiple of micro_batch_size {micro} x {world} processes; change one of them"
+            )
+        first = devices.rank() * (total // world)
+        return cls(total, [range(start, start + micro) for start in range(first, first + total // world, micro)])
+
+
+class Trainer:
+    """One run: the trainable, its optimiser and where it stands."""
+
+    def __init__(self, trainable: Trainable, config: CriticConfig | PolicyConfig, state_dir: Path, output_dir: Path, lineage: Lineage):
+        self.trainable, self.config, self.output_dir, self.lineage = trainable, config, output_dir, lineage
+        self.title = f"{lineage.stage} {lineage.tag}"
+        self.plan = BatchPlan.of(config)
+        self.model = devices.shard(trainable.model)
+        self.optimizer = build_optimizer(trainable.parameter_groups(), config.optim)
+        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
+        self.state = StateFolder(state_dir, hashlib.sha256(lineage.to_json().encode()).hexdigest()[:16])
+        self.progress = self.state.resume(self.model, self.optimizer)
+        self.data_wait_s = 0.0
+
+    def run(self) -> None:
+        """Step, evaluate and save until ``max_steps``."""
+        first, last = self.progress.step, self.config.max_steps
+        line = ProgressLine(self.title, first, last, self.plan.global_batch_size)
+        log = MetricLog(self.state.metrics_path, self.output_dir / "tensorboard", first)
+        with contextlib.closing(log), contextlib.closing(self._batches()) as batches, _sigterm() as terminated:
+            while self.progress.step < last:
+                metrics, stop = self._step(batches, bool(terminated))
+                step = self.progress.step
+                clocked = line.update(step, metrics["train/loss"], self.data_wait_s)
+                if step % self.config.eval_interval == 0 or step == last:
+                    metrics |= self._evaluate()
+                log.write(step, metrics, clocked)
+                if stop or step % self.config.save_interval == 0 or step == last:
+                    self.state.save(self.model, self.optimizer, self.progress)
+                if stop and step < last:
+                    raise UserError(f"{self.title}: stopped by SIGTERM at step {step}/{last}; the state is saved, run it again to go on")
+
+    def export(self) -> None:
+        """Write the checkpoint's files beside their final names, then rename them, lineage.json last."""
+        best = self.progress.best_step
+        weights = full_weights(self.model) if best is None else self.state.load_weights(best)
+        devices.on_main(lambda: self._publish(weights))
+
+    def _step(self, batches: Iterator[dict[str, Tensor]], terminated: bool) -> tuple[dict[str, float], bool]:
+        """One optimiser step. Returns its metrics and whether any process was told to stop."""
+        devices.seed(self.config.seed, self.progress.step, devices.rank())  # dropout; all else is drawn in load()
+        rates = [learning_rate(self.progress.step, peak, self.config.optim, self.config.max_steps) for peak in self.peaks]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        sums = self._backward(batches)
+        norm = devices.host_float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.clip_grad))
+        *totals, stop = devices.all_sum([*torch.stack([value for pair in sums.values() for value in pair]).tolist(), float(terminated)])
+        metrics = {f"train/{name}": totals[2 * i] / max(totals[2 * i + 1], 1.0) for i, name in enumerate(sums)}
+        self._update(finite=math.isfinite(metrics["train/loss"]) and math.isfinite(norm))
+        return {**metrics, "train/grad_norm": norm, "train/lr": rates[0]}, stop > 0
+
+    def _backward(self, batches: Iterator[dict[str, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Accumulate the gradient of the mean loss over this process's micro batches; return the metrics' (sum, count) over them."""
+        self.model.train()
+        self.optimizer.zero_grad()
+        sums: dict[str, tuple[Tensor, Tensor]] = {}
+        count = len(self.plan.micro_batches)
+        for index in range(count):
+            started = time.monotonic()
+            batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
+            self.data_wait_s += time.monotonic() - started
+            devices.sync_gradients(self.model, index == count - 1)
+            with devices.autocast():
+                loss, metrics = self.trainable.loss(batch)
+            (loss / count).backward()
+            for name, (total, number) in {"loss": (loss, torch.ones_like(loss)), **metrics}.items():
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + total.detach().float(), before[1] + number.detach().float())
+        return sums
+
+    def _update(self, finite: bool) -> None:
+        """Apply the gradient; a non-finite one is skipped, and too many of them in a row are an error."""
+        self.progress.step += 1
+        if finite:
+            self.optimizer.step()
+            self.progress.skipped = 0
+            return
+        self.progress.skipped += 1
+        if self.progress.skipped > self.config.optim.nonfinite_patience:
+            raise UserError(
+                f"{self.title}: the loss or its gradient is not finite for {self.progress.skipped} steps up to step {self.progress.step}; "
+                "lower optim.lr or look for broken frames"
+            )
+
+    def _evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        with torch.no_grad(), devices.autocast():
+            metrics = devices.broadcast(self.trainable.evaluate())
+        progress, selection = self.progress, self.trainable.selection
+        if selection is None:
+            progress.best_metrics = metrics
+        elif progress.best_step is None or _better(metrics, progress.best_metrics, *selection):
+            progress.best_step, progress.best_metrics = progress.step, metrics
+            self.state.keep_weights(self.model, progress.step)
+        return metrics
+
+    def _batches(self) -> Iterator[dict[str, Tensor]]:
+        """The host micro batches from the current step on, in order."""
+        order = DataOrder(self.trainable.lengths, self.trainable.weights, self.config.seed)
+
+        def load(step: int, positions: range) -> dict[str, Tensor]:
+            samples = order.batch(step, self.plan.global_batch_size)[positions.start : positions.stop]
+            return self.trainable.load(samples, sample_rngs(self.config.seed, step, positions))
+
+        steps = range(self.progress.step, self.config.max_steps)
+        return _prefetch(load, ((step, positions) for step in steps for positions in self.plan.micro_batches))
+
+    def _publish(self, weights: dict[str, Tensor]) -> None:
+        part = self.output_dir / ".part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        self.trainable.export(part, weights, self.progress.best_metrics)
+        shutil.copyfile(self.state.metrics_path, part / "metrics.jsonl")
+        (part / "lineage.json").write_text(self.lineage.to_json())
+        files = [path.relative_to(part) for path in part.rglob("*") if path.is_file()]
+        for name in sorted(files, key=lambda name: (name.name == "lineage.json", name)):
+            (self.output_dir / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(part / name, self.output_dir / name)
+        shutil.rmtree(part)
+
+
+def _better(metrics: dict[str, float], best: dict[str, float], name: str, direction: str) -> bool:
+    new, old = metrics[name], best[name]
+    return math.isfinite(new) and (not math.isfinite(old) or (new < old if direction == "min" else new > old))
+
+
+def _prefetch(load: Callable[..., Any], items: Iterable[tuple]) -> Iterator[Any]:
+    """Yield ``load(*item)`` in order, computed ahead in one background thread."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = deque()
+        for item in items:
+            waiting.append(pool.submit(load, *item))
+            if len(waiting) > PREFETCHED_BATCHES:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextlib.contextmanager
+def _sigterm() -> Iterator[list]:
+    """Yield a list that becomes non-empty when SIGTERM arrives; the old handler is put back at the end."""
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,135 @@
+"""Resumable training state: one writer, saved whole or not at all, exact.
+
+``{root}/lock``                          held by the running job
+``{root}/{key}/step_{n}/``               model and optimiser (DCP shards, loadable by any number of processes) and progress.json
+``{root}/{key}/weights_{n}.pt``          full weights of the best step so far
+``{root}/{key}/metrics.jsonl``           see ``training.metrics``
+
+``key`` is a digest of everything that determines the run, so that a changed parameter starts anew. The folder is undeclared to the
+workflow and may be deleted whenever no job runs.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
+
+from recap_steam import devices
+from recap_steam.errors import UserError
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the loop knows besides tensors. ``best_*`` are of the checkpoint to export; ``skipped`` counts non-finite steps in a row."""
+
+    step: int = 0
+    skipped: int = 0
+    best_step: int | None = None
+    best_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the one-writer lock of a state folder (it vanishes with the process, however that ends).
+
+    Raises:
+        UserError: another process holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        devices.on_main(lambda: stack.enter_context(_flock(Path(root))))
+        yield
+
+
+class StateFolder:
+    """Saves and restores the state of one run; see the module's docstring for the files."""
+
+    def __init__(self, root: Path, key: str):
+        self.folder = Path(root) / key
+        self.metrics_path = self.folder / "metrics.jsonl"
+
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write the state of ``progress.step`` beside its final name, rename it and drop the one before. Every process calls it."""
+        final = self._step_folder(progress.step)
+        part = final.with_suffix(".part")
+        devices.on_main(lambda: _fresh_folder(part))
+        model_state, optimizer_state = get_state_dict(model, optimizer)
+        dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part, no_dist=devices.world_size() == 1)
+        devices.on_main(lambda: self._publish(part, final, progress))
+
+    def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+        """Load the newest state into model and optimiser and return its progress; a new Progress where there is none."""
+        newest = devices.on_main(lambda: max(self.folder.glob("step_*[0-9]"), default=None))
+        if newest is None:
+            return Progress()
+        model_state, optimizer_state = get_state_dict(model, optimizer)
+        state = {"model": model_state, "optimizer": optimizer_state}
+        dcp.load(state, checkpoint_id=newest, no_dist=devices.world_size() == 1)
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        return Progress(**json.loads((newest / "progress.json").read_text()))
+
+    def keep_weights(self, model: nn.Module, step: int) -> None:
+        """Write the full weights of ``step``, a candidate for export."""
+        weights = full_weights(model)
+        devices.on_main(lambda: _save_atomically(weights, self._weights_path(step)))
+
+    def load_weights(self, step: int) -> dict[str, torch.Tensor]:
+        return torch.load(self._weights_path(step), weights_only=True, map_location="cpu", mmap=True)
+
+    def _publish(self, part: Path, final: Path, progress: Progress) -> None:
+        (part / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(part, final)
+        for folder in self.folder.glob("step_*"):
+            if folder != final:
+                shutil.rmtree(folder)
+        for weights in self.folder.glob("weights_*"):
+            if progress.best_step is None or weights != self._weights_path(progress.best_step):
+                weights.unlink()
+
+    def _step_folder(self, step: int) -> Path:
+        return self.folder / f"step_{step:09d}"
+
+    def _weights_path(self, step: int) -> Path:
+        return self.folder / f"weights_{step:09d}.pt"
+
+
+def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The whole model's weights on the CPU, in process 0; an empty mapping elsewhere. Every process calls it."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+@contextlib.contextmanager
+def _flock(root: Path) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / "lock", "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+            raise UserError(f"{root}: {holder} is writing into this state folder; wait for it or end it") from None
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+        handle.flush()
+        yield
+
+
+def _fresh_folder(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+
+
+def _save_atomically(weights: dict[str, torch.Tensor], path: Path) -> None:
+    part = path.with_suffix(".part")
+    torch.save(weights, part)
+    os.replace(part, path)
