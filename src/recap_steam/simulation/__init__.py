@@ -1,0 +1,1 @@
+"""Simulated environments: rollouts to LeRobot datasets and paired evaluation."""

@@ -1,0 +1,139 @@
+"""Rollouts to a LeRobot v3.0 dataset, written by lerobot's own writer.
+
+Images are stored as PNG in Parquet (dtype ``image``): at 64 pixels this takes 4 ms and 4 kB a frame, loses nothing and is read back
+without a video decoder.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from recap_steam.config import CollectConfig, EnvironmentConfig, Experiment
+from recap_steam.errors import UserError
+from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.simulation.controllers import load_controller
+from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key, frames_per_second
+from recap_steam.simulation.rollout import Episode, roll_out, with_progress
+
+MARKER = Path("meta/collection.json")  # our lineage record; only a folder that has it is ever replaced
+
+
+def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None, output: Path) -> None:
+    """Collect ``dataset`` as its ``collect`` section says; the whole tree is built beside and renamed when complete.
+
+    Besides observation and action, every frame has ``is_success`` (bool, the outcome of its episode) and ``intervene_flag`` (bool, the
+    expert had taken over). The recorded action is the executed one. The content is a function of the configuration and the policy.
+
+    Args:
+        policy_dir: folder of the policy; None for the scripted expert.
+        output: ``<path>/meta/info.json`` of the dataset.
+
+    Raises:
+        UserError: no ``collect`` section, or the folder holds a dataset that this stage did not make.
+    """
+    collect = experiment.datasets[dataset].collect
+    if collect is None:
+        raise UserError(f"datasets.{dataset}: has no section `collect`, so it cannot be collected; is {output} in place?")
+    environment = experiment.environments[collect.environment]
+    with _replaced_tree(output.parents[1].resolve()) as root:
+        controller = load_controller(collect.policy, policy_dir, environment, collect.cfgrl_guidance_scale)
+        writer = _create(root, dataset, environment)
+        episodes = roll_out(
+            environment, controller, seed=collect.seed, num_episodes=collect.num_episodes, collect=collect, record_images=True
+        )
+        totals = Counter()
+        for episode in with_progress(episodes, collect.num_episodes):
+            _write(writer, episode, environment)
+            totals.update(episodes=1, frames=episode.num_frames, successes=int(episode.success))
+            totals.update(interventions=int(episode.interventions.any()), intervention_frames=int(episode.interventions.sum()))
+        writer.finalize()
+        shutil.rmtree(root / "images")  # lerobot's empty staging folder
+        (root / MARKER).write_text(_lineage(dataset, collect, environment, policy_dir, dict(totals)).to_json() + "\n")
+
+
+def _lineage(dataset: str, collect: CollectConfig, environment: EnvironmentConfig, policy_dir: Path | None, statistics: dict) -> Lineage:
+    return Lineage(
+        stage="collect_dataset",
+        tag=dataset,
+        dataset_fingerprint=None,
+        parameters={"collect": dataclasses.asdict(collect), "environment": dataclasses.asdict(environment)},
+        inputs={} if policy_dir is None else {"policy": digest_file(policy_dir / "model.safetensors")},
+        statistics=statistics,
+        code=code_digest(__name__),
+    )
+
+
+def _create(root: Path, dataset: str, environment: EnvironmentConfig):
+    import datasets
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    datasets.disable_progress_bars()  # one bar per episode
+    size = environment.image_size
+    features = {
+        camera_key(environment): {"dtype": "image", "shape": (size, size, 3), "names": ["height", "width", "channels"]},
+        "observation.state": {"dtype": "float32", "shape": (len(STATE_NAMES),), "names": list(STATE_NAMES)},
+        "action": {"dtype": "float32", "shape": (len(ACTION_NAMES),), "names": list(ACTION_NAMES)},
+        "is_success": {"dtype": "bool", "shape": (1,), "names": None},
+        "intervene_flag": {"dtype": "bool", "shape": (1,), "names": None},
+    }
+    return LeRobotDataset.create(
+        f"local/{dataset}", frames_per_second(environment), features, root=root, robot_type="sawyer", use_videos=False, video_backend="pyav"
+    )
+
+
+def _write(writer, episode: Episode, environment: EnvironmentConfig) -> None:
+    for frame in range(episode.num_frames):
+        writer.add_frame(
+            {
+                camera_key(environment): episode.images[frame],
+                "observation.state": episode.states[frame],
+                "action": episode.actions[frame],
+                "is_success": np.array([episode.success]),
+                "intervene_flag": episode.interventions[frame : frame + 1],
+                "task": environment.prompt,
+            }
+        )
+    writer.save_episode()
+
+
+@contextlib.contextmanager
+def _replaced_tree(root: Path) -> Iterator[Path]:
+    """Yield a path beside ``root`` that does not exist; what is made there takes the place of ``root`` when the block ends well."""
+    _check_ours(root)
+    workshop = root.with_name(f".{root.name}.partial")
+    workshop.mkdir(parents=True, exist_ok=True)
+    lock = os.open(workshop, os.O_RDONLY)
+    try:
+        _lock(lock, root)
+        tree = workshop / root.name
+        shutil.rmtree(tree, ignore_errors=True)  # left behind by a killed process
+        try:
+            yield tree
+            shutil.rmtree(root, ignore_errors=True)
+            os.rename(tree, root)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _check_ours(root: Path) -> None:
+    occupied = root.is_file() or any(path.is_file() for path in root.rglob("*"))  # Snakemake makes the empty folder of its output
+    if occupied and not (root / MARKER).is_file():
+        raise UserError(
+            f"{root}: holds files that this stage did not make (no {MARKER}); give the dataset another path, or remove `collect` to use it"
+        )
+
+
+def _lock(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{root}: another process is collecting this dataset; wait for it to end and run again") from None
