@@ -104,7 +104,9 @@ class Dataset:
             return VideoSpan(self.root / path, 0.0, None)
         spans = self._video_spans(camera)
         if episode_index not in spans:
-            raise UserError(f"{self.root / 'meta/episodes'}: episode {episode_index} has no entry for camera '{camera}'; restore meta/episodes")
+            raise UserError(
+                f"{self.root / 'meta/episodes'}: episode {episode_index} has no entry for camera '{camera}'; restore meta/episodes"
+            )
         chunk, file, from_s, to_s = spans[episode_index]
         return VideoSpan(self.root / template.format(video_key=camera, chunk_index=chunk, file_index=file), from_s, to_s)
 
@@ -149,7 +151,9 @@ def open_dataset(name: str, path: Path | str) -> Dataset:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{info_path}: malformed ({type(error).__name__}: {error}); restore the file") from None
     if version not in VERSIONS:
-        raise UserError(f"{info_path}: codebase_version {version} is not supported; convert the dataset to {' or '.join(VERSIONS)} with lerobot")
+        raise UserError(
+            f"{info_path}: codebase_version {version} is not supported; convert the dataset to {' or '.join(VERSIONS)} with lerobot"
+        )
     return Dataset(name, root, version, fps, features, info)
 
 
