@@ -6,8 +6,6 @@ import hashlib
 
 import numpy as np
 
-from recap_steam.errors import UserError
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Episodes:
@@ -61,21 +59,11 @@ class Episodes:
         episode = np.repeat(self.episode_index[first:last], counts)
         return episode, np.arange(start, stop) - np.repeat(self.offsets[first:last], counts)
 
-    def rows(self, episode_index: np.ndarray, frame_index: np.ndarray) -> np.ndarray:
-        """Rows (n,) int64 of frames given by key.
-
-        Raises:
-            UserError: a key that is not in the index.
-        """
+    def locate(self, episode_index: np.ndarray, frame_index: np.ndarray) -> np.ndarray:
+        """Rows (n,) int64 of frames given by key; -1 for a frame that the dataset does not have."""
         position = np.minimum(np.searchsorted(self.episode_index, episode_index), len(self.episode_index) - 1)
         known = (self.episode_index[position] == episode_index) & (frame_index >= 0) & (frame_index < self.length[position])
-        if not known.all():
-            bad = int(np.argmin(known))
-            raise UserError(
-                f"dataset {self.dataset}: episode {episode_index[bad]}, frame {frame_index[bad]} is not in the episode index; "
-                "run `snakemake datasets --forcerun index_dataset`"
-            )
-        return self.offsets[position] + frame_index
+        return np.where(known, self.offsets[position] + frame_index, -1)
 
     def prompt_codes(self) -> np.ndarray:
         """Task of every frame, (F,) int32 into ``tasks``."""
