@@ -6,6 +6,7 @@ receives a *slice*: an experiment that holds only the sections and entries it re
 
 import dataclasses
 import functools
+import os
 import types
 import typing
 from pathlib import Path
@@ -240,6 +241,11 @@ def _validator() -> jsonschema.protocols.Validator:
 def _resolve(schema: dict, subschema: dict) -> dict:
     """The definition that ``subschema`` refers to; empty if it refers to none."""
     return schema["$defs"][subschema["$ref"].removeprefix("#/$defs/")] if "$ref" in subschema else {}
+
+
+def meta_folder(name: str, dataset: DatasetConfig) -> str:
+    """Return the folder of a dataset's sidecars: ``<path>/meta``, or ``<sidecar_root>/<name>`` for a read-only dataset."""
+    return os.path.join(dataset.sidecar_root, name) if dataset.sidecar_root else os.path.join(os.path.normpath(dataset.path), "meta")
 
 
 def _explain(error: jsonschema.ValidationError) -> str:

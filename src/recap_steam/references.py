@@ -1,0 +1,197 @@
+"""The check of a whole experiment: every name exists, nothing held out is trained on, nothing waits for itself."""
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+
+from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment
+from recap_steam.errors import UserError
+
+
+def check_references(experiment: Experiment) -> None:
+    """Check what the schema cannot: references between sections of a whole experiment (a slice of one need not pass).
+
+    Raises:
+        UserError: naming the key, what is wrong and the remedy.
+    """
+    _check_names(experiment)
+    _check_paths(experiment)
+    _check_splits(experiment)
+    _check_labels(experiment)
+    _check_models(experiment)
+    _check_simulation(experiment)
+    _check_seeds(experiment)
+    _check_cycles(experiment)
+
+
+def _error(key: str, message: str) -> UserError:
+    return UserError(f"config: {key}: {message}")
+
+
+def _check_names(experiment: Experiment) -> None:
+    """Every name that one section uses is an entry of the section that it refers to."""
+    for key, section, names in _references(experiment):
+        known = [*getattr(experiment, section), *([EXPERT] if key.endswith((".collect.policy", "s.policies")) else [])]
+        for name in names:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
+                raise _error(key, f"'{name}' is not an entry of {section}; {hint}")
+
+
+def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """Yield (key, section that it refers to, names used there)."""
+    for name, dataset in experiment.datasets.items():
+        if dataset.collect:
+            yield f"datasets.{name}.collect.environment", "environments", [dataset.collect.environment]
+            yield f"datasets.{name}.collect.policy", "policies", [dataset.collect.policy]
+    for tag, critic in experiment.critics.items():
+        yield f"critics.{tag}.returns_tag", "returns", [critic.returns_tag]
+        yield f"critics.{tag}.datasets", "datasets", critic.datasets
+        yield f"critics.{tag}.eval_datasets", "datasets", critic.eval_datasets
+    for tag, advantages in experiment.advantages.items():
+        yield f"advantages.{tag}.critic", "critics", [advantages.critic]
+        yield f"advantages.{tag}.datasets", "datasets", advantages.datasets
+    for tag, policy in experiment.policies.items():
+        yield f"policies.{tag}.advantage_tag", "advantages", [policy.advantage_tag] if policy.advantage_tag else []
+        yield f"policies.{tag}.datasets", "datasets", policy.datasets
+        yield f"policies.{tag}.init_from", "policies", [policy.init_from] if policy.init_from else []
+    for tag, evaluation in experiment.evaluations.items():
+        yield f"evaluations.{tag}.environment", "environments", [evaluation.environment]
+        yield f"evaluations.{tag}.policies", "policies", evaluation.policies
+
+
+def _check_paths(experiment: Experiment) -> None:
+    """No two datasets share a folder: their sidecars would overwrite each other."""
+    owners: dict[str, str] = {}
+    for name, dataset in experiment.datasets.items():
+        owner = owners.setdefault(os.path.abspath(dataset.path), name)
+        if owner != name:
+            raise _error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
+
+
+def _check_splits(experiment: Experiment) -> None:
+    """Held-out datasets are never trained on, and what judges a critic is held out."""
+    trained = [(f"critics.{tag}.datasets", critic.datasets) for tag, critic in experiment.critics.items()]
+    trained += [(f"policies.{tag}.datasets", policy.datasets) for tag, policy in experiment.policies.items()]
+    for key, names in trained:
+        for name in names:
+            if experiment.datasets[name].split == "eval":
+                raise _error(key, f"'{name}' is held out (datasets.{name}.split is eval); remove it here, or set its split to train")
+    for tag, critic in experiment.critics.items():
+        for name in critic.eval_datasets:
+            if experiment.datasets[name].split != "eval":
+                raise _error(f"critics.{tag}.eval_datasets", f"'{name}' is not held out; set datasets.{name}.split to eval")
+
+
+def _check_labels(experiment: Experiment) -> None:
+    """Every frame that a conditioned policy sees has a label, and every threshold has frames to stand on."""
+    for tag, policy in experiment.policies.items():
+        if policy.advantage_tag:
+            for name in policy.datasets:
+                if name not in experiment.advantages[policy.advantage_tag].datasets:
+                    raise _error(
+                        f"policies.{tag}.datasets",
+                        f"'{name}' has no labels of {policy.advantage_tag}; add it to advantages.{policy.advantage_tag}.datasets",
+                    )
+    for tag, advantages in experiment.advantages.items():
+        types = {experiment.datasets[name].type for name in advantages.datasets}
+        if advantages.pool == "rollout" and "rollout" not in types:
+            raise _error(f"advantages.{tag}.pool", "rollout, but no dataset of the tag has type rollout; use pool: all, or add one")
+
+
+def _check_models(experiment: Experiment) -> None:
+    """Sizes that only fail after hours of upstream work are checked before it."""
+    for tag, critic in experiment.critics.items():
+        model, key = critic.model, f"critics.{tag}.model"
+        for tower in ("siglip", "gemma3"):
+            if getattr(model, f"{tower}_path") is None and getattr(model, f"{tower}_config") is None:
+                raise _error(key, f"give {tower}_path (a folder with weights) or {tower}_config (sizes of a model made from scratch)")
+        if model.v_min >= model.v_max:
+            raise _error(f"{key}.v_min", f"{model.v_min} is not below v_max {model.v_max}")
+        _check_patches(key, model.image_size, (model.siglip_config or {}).get("patch_size"))
+        _check_batch(f"critics.{tag}", critic.global_batch_size, critic.micro_batch_size)
+    for tag, policy in experiment.policies.items():
+        model, key = policy.model, f"policies.{tag}.model"
+        if model.n_action_steps > model.chunk_size:
+            raise _error(f"{key}.n_action_steps", f"{model.n_action_steps} is more than chunk_size {model.chunk_size}")
+        _check_patches(key, model.image_size, model.small.patch_size if model.small else 14)
+        _check_batch(f"policies.{tag}", policy.global_batch_size, policy.micro_batch_size)
+        if policy.init_from and model != experiment.policies[policy.init_from].model:
+            raise _error(f"policies.{tag}.init_from", f"the model of '{policy.init_from}' differs; both need the same model section")
+
+
+def _check_patches(key: str, image_size: int, patch_size: int | None) -> None:
+    if patch_size and image_size % patch_size:
+        raise _error(f"{key}.image_size", f"{image_size} is not a multiple of the vision tower's patch size {patch_size}")
+
+
+def _check_batch(key: str, global_batch_size: int, micro_batch_size: int | None) -> None:
+    if micro_batch_size and global_batch_size % micro_batch_size:
+        raise _error(f"{key}.micro_batch_size", f"{micro_batch_size} does not divide global_batch_size {global_batch_size}")
+
+
+def _check_simulation(experiment: Experiment) -> None:
+    """Every policy that acts in an environment finds its cameras there; every arm of an evaluation has its own file name."""
+    acting = [(f"datasets.{n}.collect", d.collect, [d.collect.policy]) for n, d in experiment.datasets.items() if d.collect]
+    acting += [(f"evaluations.{tag}", evaluation, evaluation.policies) for tag, evaluation in experiment.evaluations.items()]
+    for key, where, tags in acting:
+        camera = f"observation.images.{experiment.environments[where.environment].camera_name}"
+        for tag in tags:
+            if tag != EXPERT and experiment.policies[tag].cameras != [camera]:
+                raise _error(key, f"policy '{tag}' needs exactly the camera that environment '{where.environment}' renders: {camera}")
+    for tag, evaluation in experiment.evaluations.items():
+        if len({f"{scale:g}" for scale in evaluation.cfgrl_guidance_scale}) < len(evaluation.cfgrl_guidance_scale):
+            raise _error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
+
+
+def _check_seeds(experiment: Experiment) -> None:
+    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i)."""
+    collected = [(f"datasets.{n}.collect.seed", d.collect, d.split) for n, d in experiment.datasets.items() if d.collect]
+    held_out = [(key, run) for key, run, split in collected if split == "eval"]
+    held_out += [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
+    for key, run in held_out:
+        for other_key, other, split in collected:
+            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
+                raise _error(
+                    key, f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task; move one of the two ranges"
+                )
+
+
+def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:
+    environment = experiment.environments[run.environment]
+    return environment.simulator, environment.task
+
+
+def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig) -> bool:
+    return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
+
+
+def _span(run: CollectConfig | EvaluationConfig) -> str:
+    return f"{run.seed} to {run.seed + run.num_episodes - 1}"
+
+
+def _check_cycles(experiment: Experiment) -> None:
+    """No dataset is collected by a policy that needs it, no policy starts from itself."""
+    needs = _needs(experiment)
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> None:
+        if node in path:
+            raise _error(node, f"needs itself: {' -> '.join([*path[path.index(node) :], node])}; break the circle")
+        if node not in done:
+            for other in needs.get(node, []):
+                visit(other, [*path, node])
+            done.add(node)
+
+    for node in needs:
+        visit(node, [])
+
+
+def _needs(experiment: Experiment) -> dict[str, list[str]]:
+    """What each entry is made from: {"section.name": ["section.name", ...]}."""
+    needs: dict[str, list[str]] = {}
+    for key, section, names in _references(experiment):
+        entry = ".".join(key.split(".")[:2])
+        needs.setdefault(entry, []).extend(f"{section}.{name}" for name in names if name != EXPERT)
+    return needs

@@ -1,0 +1,86 @@
+"""Advantages and labels: how much better than expected each frame was, and which frames count as positive. No accelerator.
+
+Reads    <results>/episodes/, {meta}/returns_{tag}.parquet, {meta}/values_{critic}.parquet, <results>/critics/{critic}/normalizer.json
+Writes   <results>/thresholds/{tag}.yaml          threshold of each pool and the positive rates that came out
+         {meta}/advantages_{tag}.parquet
+"""
+
+
+rule compute_threshold:
+    input:
+        script="workflow/scripts/compute_threshold.py",
+        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
+        episodes=lambda wildcards: episodes_files(
+            EXPERIMENT.advantages[wildcards.tag].datasets
+        ),
+        returns=lambda wildcards: returns_of_labels(
+            wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets
+        ),
+        values=lambda wildcards: values_of_labels(
+            wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets
+        ),
+    output:
+        "<results>/thresholds/{tag}.yaml",
+    log:
+        "<logs>/compute_threshold/{tag}.log",
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=lambda wildcards: slice_json(
+            datasets=datasets_slice(
+                EXPERIMENT.advantages[wildcards.tag].datasets, "sidecar_root"
+            ),
+            **advantages_slice(wildcards.tag),
+        ),
+        code=code_of("compute_threshold"),
+        critic=lambda wildcards, input: os.path.dirname(input.normalizer),
+        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
+        episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
+    message:
+        "Find the threshold of the labels {wildcards.tag}"
+    shell:
+        "python {input.script} --config {params.config:q} --tag {wildcards.tag} --critic-dir {params.critic}"
+        " --episodes-dir {params.episodes} --output {output} > {log} 2>&1"
+
+
+rule compute_advantages:
+    input:
+        script="workflow/scripts/compute_advantages.py",
+        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
+        episodes=lambda wildcards: episodes_files([dataset_of(wildcards)]),
+        returns=lambda wildcards: returns_of_labels(
+            wildcards.tag, [dataset_of(wildcards)]
+        ),
+        values=lambda wildcards: values_of_labels(
+            wildcards.tag, [dataset_of(wildcards)]
+        ),
+        threshold="<results>/thresholds/{tag}.yaml",
+    output:
+        "{meta}/advantages_{tag}.parquet",
+    log:
+        "<logs>/compute_advantages/{tag}@{meta}.log",
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=lambda wildcards: slice_json(
+            datasets=datasets_slice([dataset_of(wildcards)], "sidecar_root"),
+            **advantages_slice(wildcards.tag),
+        ),
+        dataset=dataset_of,
+        code=code_of("compute_advantages"),
+        critic=lambda wildcards, input: os.path.dirname(input.normalizer),
+    message:
+        "Compute the advantages {wildcards.tag} of {params.dataset} and label its frames"
+    shell:
+        "python {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag} --critic-dir {params.critic}"
+        " --episodes {input.episodes} --threshold {input.threshold} --output {output:q} > {log:q} 2>&1"
+
+
+rule advantages:
+    input:
+        [
+            sidecar_files("advantages", tag, config.datasets)
+            for tag, config in EXPERIMENT.advantages.items()
+        ],
+    message:
+        "Advantages and labels of every tag"

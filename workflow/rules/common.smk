@@ -1,0 +1,400 @@
+"""The checked experiment, file names, slices and digests. All functions of the workflow live here."""
+
+import hashlib
+import json
+import os
+import re
+import sys
+
+from recap_steam.config import EXPERT, load_experiment, meta_folder, with_defaults
+from recap_steam.errors import UserError
+from recap_steam.lineage import code_digest
+from recap_steam.references import check_references
+
+try:
+    RAW = with_defaults(config)
+    EXPERIMENT = load_experiment(RAW)
+    check_references(EXPERIMENT)
+except UserError as error:
+    sys.exit(
+        f"error: {error}"
+    )  # one line, where an exception would print the file and line of this statement
+
+# Jobs run the interpreter that runs Snakemake, whether or not its environment is activated.
+os.environ.update(
+    PATH=os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    )
+)
+
+RESULTS = f"results/{EXPERIMENT.experiment}"
+STATE = f"state/{EXPERIMENT.experiment}"
+DATASET_OF_META = {
+    meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()
+}
+DATASET_OF_ROOT = {
+    os.path.normpath(dataset.path): name
+    for name, dataset in EXPERIMENT.datasets.items()
+    if dataset.collect
+}
+
+CRITIC_FILES = [
+    "model.safetensors",
+    "config.json",
+    "normalizer.json",
+    "lineage.json",
+    "metrics.jsonl",
+    "evaluation.json",
+]
+POLICY_FILES = [
+    "model.safetensors",
+    "config.json",
+    "policy_preprocessor.json",
+    "policy_postprocessor.json",
+    "serving.json",
+    "lineage.json",
+    "metrics.jsonl",
+]
+REPORT_FILES = [
+    "index.html",
+    "summary.txt",
+    "success.png",
+    "values.png",
+    "advantages.png",
+    "positive_rate.png",
+    "training.png",
+]
+
+
+pathvars:
+    results=RESULTS,
+    logs=f"logs/{EXPERIMENT.experiment}",
+
+
+def one_of(names):
+    """Regular expression that matches exactly the given names; nothing if there are none."""
+    return "|".join(re.escape(name) for name in names) or "(?!)"
+
+
+wildcard_constraints:
+    dataset=one_of(EXPERIMENT.datasets),
+    meta=one_of(DATASET_OF_META),
+    root=one_of(DATASET_OF_ROOT),
+    policy=one_of([EXPERT, *EXPERIMENT.policies]),
+    tag="[a-z0-9][a-z0-9_]*",
+    size="[0-9]+",
+    arm=r"plain|w[0-9.e+-]+",
+
+
+# Slices: a job's parameters are the part of the experiment that its stage reads, so that nothing else can rerun it.
+
+
+def slice_json(**sections):
+    """JSON of an experiment that holds only the given sections."""
+    return json.dumps({"experiment": EXPERIMENT.experiment, **sections}, sort_keys=True)
+
+
+def entries(section, *names):
+    """Whole entries of a section."""
+    return {name: RAW[section][name] for name in names}
+
+
+def datasets_slice(names, *keys):
+    """Entries of `datasets` with path, type and the given keys only."""
+    return {
+        name: {key: RAW["datasets"][name][key] for key in ("path", "type", *keys)}
+        for name in names
+    }
+
+
+def critic_slice(critic):
+    """A critic and the returns that it learns from."""
+    return {
+        "critics": entries("critics", critic),
+        "returns": entries("returns", EXPERIMENT.critics[critic].returns_tag),
+    }
+
+
+def advantages_slice(tag):
+    """An advantages tag with everything that it is computed from, except datasets."""
+    return {
+        "advantages": entries("advantages", tag),
+        **critic_slice(EXPERIMENT.advantages[tag].critic),
+    }
+
+
+def code_of(script):
+    """Digest of the library code that a script imports: an edit there reruns its rule, as Snakemake cannot see it otherwise."""
+    with open(workflow.source_path(f"../scripts/{script}.py")) as file:
+        return code_digest(
+            *re.findall(r"^from (recap_steam[\w.]*) import", file.read(), re.MULTILINE)
+        )
+
+
+def torchrun():
+    """Shell prefix that starts a script as `resources.devices` processes, which share the job's threads."""
+    return (
+        "OMP_NUM_THREADS=$(( ({threads} + {resources.devices} - 1) / {resources.devices} ))"
+        " python -m recap_steam.launch --standalone --nproc-per-node {resources.devices}"
+    )
+
+
+# File names.
+
+
+def in_folder(folder, files):
+    return [f"{folder}/{file}" for file in files]
+
+
+def episodes_files(datasets):
+    return [f"{RESULTS}/episodes/{name}.parquet" for name in datasets]
+
+
+def frames_files(datasets, image_size):
+    return [f"{RESULTS}/frames/{name}_{image_size}px.arrow" for name in datasets]
+
+
+def sidecar_files(kind, tag, datasets):
+    return [
+        f"{meta_folder(name, EXPERIMENT.datasets[name])}/{kind}_{tag}.parquet"
+        for name in datasets
+    ]
+
+
+def returns_of_labels(tag, datasets):
+    critic = EXPERIMENT.advantages[tag].critic
+    return sidecar_files("returns", EXPERIMENT.critics[critic].returns_tag, datasets)
+
+
+def values_of_labels(tag, datasets):
+    return sidecar_files("values", EXPERIMENT.advantages[tag].critic, datasets)
+
+
+def threshold_files(tags):
+    return [f"{RESULTS}/thresholds/{tag}.yaml" for tag in tags]
+
+
+def critic_files(tag):
+    return in_folder(f"{RESULTS}/critics/{tag}", CRITIC_FILES)
+
+
+def policy_files(tag):
+    return in_folder(f"{RESULTS}/policies/{tag}", POLICY_FILES)
+
+
+def policy_weights(tag):
+    """The file that stands for a policy's folder, which is written whole; nothing for the scripted expert."""
+    return [] if tag == EXPERT else [f"{RESULTS}/policies/{tag}/model.safetensors"]
+
+
+def policy_folder(tag):
+    """Arguments that name the folder of a policy; nothing for the scripted expert."""
+    return [] if tag == EXPERT else ["--policy-dir", f"{RESULTS}/policies/{tag}"]
+
+
+def arm_files(evaluation):
+    """One file for each policy without indicator, one for each guidance scale of the others."""
+    config = EXPERIMENT.evaluations[evaluation]
+    arms = []
+    for policy in config.policies:
+        conditioned = (
+            policy != EXPERT and EXPERIMENT.policies[policy].advantage_tag is not None
+        )
+        arms += (
+            [f"{policy}_w{scale:g}" for scale in config.cfgrl_guidance_scale]
+            if conditioned
+            else [f"{policy}_plain"]
+        )
+    return [f"{RESULTS}/evaluations/{evaluation}/{arm}.parquet" for arm in arms]
+
+
+# Datasets.
+
+
+def unique(names):
+    return list(dict.fromkeys(names))
+
+
+def collected_info(wildcards):
+    """The file that stands for a dataset that this workflow collects; nothing for one that was there before."""
+    dataset = EXPERIMENT.datasets[wildcards.dataset]
+    return (
+        [f"{os.path.normpath(dataset.path)}/meta/info.json"] if dataset.collect else []
+    )
+
+
+def dataset_listing(dataset, *parts):
+    """Digest over name, size and time of the files below parts of an existing dataset, so that a changed one is read again."""
+    config = EXPERIMENT.datasets[dataset]
+    if config.collect:
+        return None  # its files come from a rule
+    if not os.path.isfile(os.path.join(config.path, "meta/info.json")):
+        sys.exit(
+            f"error: config: datasets.{dataset}.path: no LeRobot dataset in {config.path} (meta/info.json is missing); "
+            "correct the path, or say under `collect` how to make the dataset"
+        )
+    listing = sorted(
+        line for part in parts for line in list_files(os.path.join(config.path, part))
+    )
+    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
+
+
+def list_files(path):
+    """Yield "name size time" of every file below a folder (or of one file); nothing if it does not exist."""
+    if os.path.isdir(path):
+        with os.scandir(path) as items:
+            for item in items:
+                if item.is_dir():
+                    yield from list_files(item.path)
+                else:
+                    status = item.stat()
+                    yield f"{item.path} {status.st_size} {status.st_mtime_ns}"
+    elif os.path.isfile(path):
+        status = os.stat(path)
+        yield f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+def value_datasets(critic):
+    """Datasets that a critic values: those it learned from, those held out, those to be labelled."""
+    config = EXPERIMENT.critics[critic]
+    labelled = [
+        name
+        for advantages in EXPERIMENT.advantages.values()
+        if advantages.critic == critic
+        for name in advantages.datasets
+    ]
+    return unique([*config.datasets, *config.eval_datasets, *labelled])
+
+
+def cached_cameras(wildcards):
+    """All cameras that critics and policies read from a dataset at one image size: each video is decoded once."""
+    users = [
+        (critic, value_datasets(tag)) for tag, critic in EXPERIMENT.critics.items()
+    ]
+    users += [(policy, policy.datasets) for policy in EXPERIMENT.policies.values()]
+    return sorted(
+        {
+            camera
+            for user, datasets in users
+            if user.model.image_size == int(wildcards.size)
+            and wildcards.dataset in datasets
+            for camera in user.cameras
+        }
+    )
+
+
+# Inputs and parameters of single rules.
+
+
+def dataset_of(wildcards):
+    """Name of the dataset that a sidecar belongs to."""
+    return DATASET_OF_META[wildcards.meta]
+
+
+def critic_datasets(wildcards):
+    config = EXPERIMENT.critics[wildcards.tag]
+    return [*config.datasets, *config.eval_datasets]
+
+
+def init_folder(wildcards):
+    """Arguments that name the policy which training starts from."""
+    start = EXPERIMENT.policies[wildcards.tag].init_from
+    return ["--init-dir", f"{RESULTS}/policies/{start}"] if start else []
+
+
+def init_weights(wildcards):
+    start = EXPERIMENT.policies[wildcards.tag].init_from
+    return policy_weights(start) if start else []
+
+
+def policy_labels(wildcards):
+    config = EXPERIMENT.policies[wildcards.tag]
+    return (
+        sidecar_files("advantages", config.advantage_tag, config.datasets)
+        if config.advantage_tag
+        else []
+    )
+
+
+def policy_slice(wildcards):
+    """A policy, its labels' parameters and its datasets."""
+    config = EXPERIMENT.policies[wildcards.tag]
+    labels = advantages_slice(config.advantage_tag) if config.advantage_tag else {}
+    return slice_json(
+        datasets=datasets_slice(config.datasets, "sidecar_root", "weight"),
+        policies=entries("policies", wildcards.tag),
+        **labels,
+    )
+
+
+def collecting_policy(wildcards):
+    return EXPERIMENT.datasets[DATASET_OF_ROOT[wildcards.root]].collect.policy
+
+
+def collect_slice(wildcards):
+    name = DATASET_OF_ROOT[wildcards.root]
+    return slice_json(
+        datasets=datasets_slice([name], "collect"),
+        environments=entries(
+            "environments", EXPERIMENT.datasets[name].collect.environment
+        ),
+    )
+
+
+def arm_slice(wildcards):
+    """An evaluation as if it were of this one policy, so that a new policy or guidance scale only adds arms."""
+    evaluation = RAW["evaluations"][wildcards.tag]
+    kept = {
+        key: value for key, value in evaluation.items() if key != "cfgrl_guidance_scale"
+    }
+    return slice_json(
+        evaluations={wildcards.tag: {**kept, "policies": [wildcards.policy]}},
+        environments=entries("environments", evaluation["environment"]),
+    )
+
+
+def guidance(wildcards):
+    """Arguments that set the guidance scale of a conditioned policy."""
+    scales = EXPERIMENT.evaluations[wildcards.tag].cfgrl_guidance_scale
+    return [
+        argument
+        for scale in scales
+        if wildcards.arm == f"w{scale:g}"
+        for argument in ("--guidance-scale", repr(scale))
+    ]
+
+
+# Published files.
+
+
+def labels_of(dataset):
+    """Advantages tags that label a dataset."""
+    return [
+        tag
+        for tag, advantages in EXPERIMENT.advantages.items()
+        if dataset in advantages.datasets
+    ]
+
+
+def mixture_slice(wildcards):
+    names = unique(
+        name
+        for tag in labels_of(wildcards.dataset)
+        for name in EXPERIMENT.advantages[tag].datasets
+    )
+    return slice_json(datasets=datasets_slice(names, "sidecar_root", "weight"))
+
+
+def published_receipts(wildcards):
+    """stats.json has room for one returns tag, so with several the user must choose."""
+    if len(EXPERIMENT.returns) > 1:
+        example = f"{RESULTS}/published/{next(iter(EXPERIMENT.datasets))}/returns_{next(iter(EXPERIMENT.returns))}.json"
+        sys.exit(
+            f"error: publish_stats: stats.json has room for one of the returns tags {', '.join(EXPERIMENT.returns)}; "
+            f"ask for its receipts instead, for example {example}"
+        )
+    return [
+        f"{RESULTS}/published/{name}/returns_{tag}.json"
+        for tag in EXPERIMENT.returns
+        for name in EXPERIMENT.datasets
+    ]
