@@ -1,7 +1,7 @@
 """Devices and processes: the only place that knows the accelerator, the process group and torch's random state.
 
-Everything goes through ``torch.accelerator``, so CUDA, Ascend and CPU run the same code. Processes are started by torchrun (or the script
-is started alone, which counts as one process). Collectives on Python objects and host numbers use gloo; gradients use the accelerator's
+Everything goes through ``torch.accelerator``, so CUDA, Ascend and CPU run the same code. Processes are started by torchrun (a script
+started without it is one process). Collectives on Python objects and host numbers use gloo; gradients use the accelerator's
 own backend.
 """
 
@@ -43,15 +43,15 @@ def is_main() -> bool:
 
 @contextlib.contextmanager
 def distributed() -> Iterator[None]:
-    """Join the process group that torchrun described in the environment; without torchrun, do nothing (one process)."""
-    if "RANK" not in os.environ:
-        yield
-        return
-    here, backend = device(), "cpu:gloo"
-    if here.type != "cpu":
+    """Join the process group that torchrun described in the environment; without torchrun, be a group of one process."""
+    here = device()
+    if here.type == "cpu":
+        backend = "gloo"
+    else:
         torch.accelerator.set_device_index(here.index)
-        backend += f",{here.type}:{dist.get_default_backend_for_device(here)}"
-    dist.init_process_group(backend)
+        backend = f"cpu:gloo,{here.type}:{dist.get_default_backend_for_device(here)}"
+    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group(backend, **alone)
     try:
         yield
     finally:
@@ -124,7 +124,7 @@ def all_sum(values: list[float]) -> list[float]:
 
 
 def on_main(action: Any) -> Any:
-    """Run ``action()`` in process 0 only and return its result everywhere; where it fails, every process ends, and only process 0 speaks."""
+    """Run ``action()`` in process 0 only and return its result everywhere. Where it fails, every process ends and only process 0 speaks."""
     result, error = None, None
     if is_main():
         try:

@@ -25,7 +25,7 @@ from recap_steam.lineage import Lineage
 from recap_steam.training.metrics import MetricLog, ProgressLine
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
-from recap_steam.training.state import Progress, StateFolder, full_weights, locked
+from recap_steam.training.state import StateFolder, full_weights, locked
 
 PREFETCHED_BATCHES = 2
 
@@ -112,6 +112,8 @@ class Trainer:
     def run(self) -> None:
         """Step, evaluate and save until ``max_steps``."""
         first, last = self.progress.step, self.config.max_steps
+        if first and devices.is_main():
+            print(f"{self.title}: resumed at step {first}/{last}", flush=True)
         line = ProgressLine(self.title, first, last, self.plan.global_batch_size)
         log = MetricLog(self.state.metrics_path, self.output_dir / "tensorboard", first)
         with contextlib.closing(log), contextlib.closing(self._batches()) as batches, _sigterm() as terminated:

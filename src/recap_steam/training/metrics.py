@@ -30,7 +30,7 @@ class MetricLog:
 
             path.parent.mkdir(parents=True, exist_ok=True)
             _drop_rows_after(path, step)
-            self._file = open(path, "a", buffering=1)
+            self._file = path.open("a", buffering=1)
             self._tensorboard = SummaryWriter(tensorboard_dir, purge_step=step + 1)
 
     def write(self, step: int, values: dict[str, float], clocked: dict[str, float] | None = None) -> None:

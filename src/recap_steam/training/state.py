@@ -63,7 +63,7 @@ class StateFolder:
         part = final.with_suffix(".part")
         devices.on_main(lambda: _fresh_folder(part))
         model_state, optimizer_state = get_state_dict(model, optimizer)
-        dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part, no_dist=devices.world_size() == 1)
+        dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part)
         devices.on_main(lambda: self._publish(part, final, progress))
 
     def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -73,7 +73,7 @@ class StateFolder:
             return Progress()
         model_state, optimizer_state = get_state_dict(model, optimizer)
         state = {"model": model_state, "optimizer": optimizer_state}
-        dcp.load(state, checkpoint_id=newest, no_dist=devices.world_size() == 1)
+        dcp.load(state, checkpoint_id=newest)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return Progress(**json.loads((newest / "progress.json").read_text()))
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from recap_steam.errors import UserError
 from recap_steam.training.order import PERIOD, DataOrder, sample_rngs
 

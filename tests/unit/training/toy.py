@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from torch import nn
+
 from recap_steam import devices
 from recap_steam.config import OptimConfig
 from recap_steam.errors import run_main
 from recap_steam.lineage import Lineage
 from recap_steam.training.loop import train
-from safetensors.torch import save_file
-from torch import nn
 
 OPTIM = OptimConfig(
     lr=0.05,
@@ -43,9 +44,9 @@ class ToyConfig:
 
 
 class Toy:
-    def __init__(self, selection=None, nan_from: int | None = None, seconds_per_batch: float = 0.0):
+    def __init__(self, selection=None, nan_from: int | None = None, seconds_per_batch: float = 0.0, dropout: float = 0.1):
         devices.seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+        self.model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))
         rng = np.random.default_rng(0)
         self.inputs = rng.standard_normal((40, 4)).astype(np.float32)
         self.targets = self.inputs.sum(1, keepdims=True)
@@ -82,10 +83,10 @@ def lineage(**parameters) -> Lineage:
 
 
 def main():
-    """Arguments: a JSON of ToyConfig fields, seconds per batch, the state folder and the output folder."""
-    fields, seconds, state_dir, output_dir = json.loads(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+    """Arguments: Toy's and ToyConfig's fields as JSON, the state folder and the output folder."""
+    toy, config = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     with devices.distributed():
-        train(Toy(seconds_per_batch=seconds), ToyConfig(**fields), state_dir, output_dir, lineage())
+        train(Toy(**toy), ToyConfig(**config), Path(sys.argv[3]), Path(sys.argv[4]), lineage())
 
 
 if __name__ == "__main__":

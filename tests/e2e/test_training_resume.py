@@ -1,0 +1,115 @@
+"""Training in real processes: killed, stopped, doubled, and split over two of them. The trainable is the toy of the unit tests."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recap_steam import devices
+from recap_steam.training.loop import train
+from tests.unit.training.toy import Toy, ToyConfig, lineage
+
+TOY = Path(__file__).parents[1] / "unit/training/toy.py"
+SLOW = {"seconds_per_batch": 0.1}
+
+
+def command(folder: Path, toy: dict, config: dict, processes: int) -> list[str]:
+    launch = ["-m", "recap_steam.launch", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    return [sys.executable, *launch, str(TOY), json.dumps(toy), json.dumps(config), str(folder / "state"), str(folder / "output")]
+
+
+def start(folder: Path, toy: dict | None = None, config: dict | None = None, processes: int = 1) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(folder, toy or {}, config or {}, processes),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("state/*/step_*[0-9]/progress.json")):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    files = {name: folder / "output" / name for name in ("model.safetensors", "metrics.jsonl", "evaluation.json", "lineage.json")}
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+TWO = {"dropout": 0.0}, {"micro_batch_size": 2}, 2  # toy, configuration, processes
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory) -> Path:
+    """An uninterrupted run of two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    code, _, errors = finish(start(folder, *TWO))
+    assert code == 0, errors
+    return folder
+
+
+def train_here(folder: Path, toy: dict, config: dict) -> Path:
+    """An uninterrupted run of this very process."""
+    with devices.distributed():
+        train(Toy(**toy), ToyConfig(**config), folder / "state", folder / "output", lineage())
+    return folder
+
+
+def kill_and_resume(folder: Path, toy: dict, config: dict, processes: int) -> None:
+    killed = start(folder, {**toy, **SLOW}, config, processes)
+    wait_for_state(folder, killed)
+    writer = int((folder / "state/lock").read_text().split()[1])
+    os.kill(writer, signal.SIGKILL)  # under a launcher this is its process 0, which then ends the other
+    assert finish(killed)[0] != 0
+    assert not (folder / "output/model.safetensors").exists()
+    code, output, errors = finish(start(folder, toy, config, processes))
+    assert code == 0 and "resumed at step" in output, errors
+
+
+def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(tmp_path):
+    whole = train_here(tmp_path / "whole", {}, {})
+    kill_and_resume(tmp_path / "killed", {}, {}, 1)
+    assert outputs(tmp_path / "killed") == outputs(whole)
+
+
+def test_so_does_a_killed_run_of_two_processes(tmp_path, two_processes):
+    kill_and_resume(tmp_path, *TWO)
+    assert outputs(tmp_path) == outputs(two_processes)
+
+
+def test_two_processes_train_as_one_does(tmp_path, two_processes):
+    runs = [train_here(tmp_path / str(micro), {"dropout": 0.0}, {"micro_batch_size": micro}) for micro in (8, 2)] + [two_processes]
+    rows = [[json.loads(line) for line in (run / "output/metrics.jsonl").read_text().splitlines()] for run in runs]
+    for name in ("train/loss", "train/squared_error", "train/grad_norm"):
+        values = np.array([[row[name] for row in run] for run in rows])
+        np.testing.assert_allclose(values[1:], np.broadcast_to(values[0], values[1:].shape), rtol=2e-4)
+
+
+def test_a_second_writer_is_refused_and_sigterm_saves_the_state(tmp_path):
+    first = start(tmp_path, SLOW, {"save_interval": 1000, "max_steps": 10000})
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("state/*/metrics.jsonl")):
+        assert first.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    code, _, errors = finish(start(tmp_path))
+    assert code == 1
+    assert errors.startswith(f"error: {tmp_path}/state: process {first.pid} on ") and len(errors.splitlines()) == 1
+    first.terminate()
+    code, _, errors = finish(first)
+    assert code == 1 and "stopped by SIGTERM at step" in errors and len(errors.splitlines()) == 1
+    assert len(list(tmp_path.glob("state/*/step_*[0-9]/progress.json"))) == 1
