@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from recap_steam.errors import UserError
+from recap_steam.files import atomic_output
 
 FILE_NAME = "normalizer.json"
 
@@ -57,9 +57,8 @@ class ReturnNormalizer:
     def save(self, folder: Path) -> None:
         """Write ``normalizer.json`` into a critic folder, whole or not at all."""
         path = Path(folder) / FILE_NAME
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({"return_min": self.return_min}, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
-        os.replace(temporary, path)
+        with atomic_output(path) as temporary:
+            temporary.write_text(json.dumps({"return_min": self.return_min}, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "ReturnNormalizer":

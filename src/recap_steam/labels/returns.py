@@ -1,8 +1,18 @@
 """Returns: the negative number of frames that are left, plus a penalty for a failed episode (RECAP step 1)."""
 
+import dataclasses
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from recap_steam.config import Experiment
+from recap_steam.dataset.episodes import load_episodes
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.lineage import Lineage, code_digest
+from recap_steam.sidecar import write_sidecar
+
+STAGE = "compute_returns"
 
 STEP_REWARD = -1.0
 
@@ -55,3 +65,25 @@ def statistics(values: np.ndarray) -> dict[str, float]:
         "min": float(values.min()),
         "max": float(values.max()),
     }
+
+
+def returns_stage(experiment: Experiment, dataset: str, tag: str, episodes_path: Path | str, output: Path | str) -> None:
+    """Rule compute_returns: write the sidecar ``returns_{tag}.parquet`` of one dataset.
+
+    Raises:
+        UserError: the dataset changed since it was indexed, or what ``write_sidecar`` raises.
+    """
+    config = experiment.returns[tag]
+    episodes = load_episodes(episodes_path, open_dataset(dataset, experiment.datasets[dataset].path))
+    returns, rewards = compute_returns(episodes.length, episodes.success, config.gamma, config.failure_reward)
+    lineage = Lineage(
+        stage=STAGE,
+        tag=tag,
+        dataset_fingerprint=episodes.fingerprint,
+        parameters=dataclasses.asdict(config),
+        inputs={},
+        statistics={"return": statistics(returns), "reward": statistics(rewards)},
+        code=code_digest(__name__),
+    )
+    prompts = pa.DictionaryArray.from_arrays(episodes.prompt_codes(), pa.array(episodes.tasks, pa.string()))
+    write_sidecar(output, "returns", {"return": returns, "reward": rewards, "prompt": prompts}, episodes, lineage)

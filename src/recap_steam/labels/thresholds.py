@@ -7,8 +7,7 @@ import numpy as np
 from recap_steam.errors import UserError
 
 OUTCOMES = ("failure", "success")
-
-Threshold = float | dict[str, float]  # one for all frames, or by task text or dataset name
+Thresholds = dict[str, float]  # {pool: threshold} for pools all and rollout; by task text or dataset name for per_task and per_dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,7 @@ class ScoredFrames:
     intervention: np.ndarray
 
 
-def pool_threshold(datasets: list[ScoredFrames], pool: str, positive_quantile: float) -> Threshold:
+def pool_thresholds(datasets: list[ScoredFrames], pool: str, positive_quantile: float) -> Thresholds:
     """Return the advantage that a frame must reach to be positive: the (1 - positive_quantile) quantile, linearly interpolated.
 
     Args:
@@ -46,29 +45,30 @@ def pool_threshold(datasets: list[ScoredFrames], pool: str, positive_quantile: f
         if not datasets:
             raise UserError("pool 'rollout' is empty: none of the datasets has type rollout; add one, or set pool to all")
     if pool in ("all", "rollout"):
-        return _quantile(np.concatenate([frames.advantage for frames in datasets]), positive_quantile)
-    groups = _by_task(datasets) if pool == "per_task" else {frames.name: frames.advantage for frames in datasets}
+        groups = {pool: np.concatenate([frames.advantage for frames in datasets])}
+    else:
+        groups = _by_task(datasets) if pool == "per_task" else {frames.name: frames.advantage for frames in datasets}
     return {name: _quantile(advantages, positive_quantile) for name, advantages in groups.items()}
 
 
-def reaches_threshold(frames: ScoredFrames, threshold: Threshold, pool: str) -> np.ndarray:
+def reaches_threshold(frames: ScoredFrames, thresholds: Thresholds, pool: str) -> np.ndarray:
     """Return (F,) bool: ``advantage >= threshold``. Ties count as positive, as in RLinf, so the share can exceed the quantile."""
     if pool == "per_task":
-        return frames.advantage >= np.array([threshold[task] for task in frames.tasks])[frames.prompt_codes]
-    return frames.advantage >= (threshold[frames.name] if pool == "per_dataset" else threshold)
+        return frames.advantage >= np.array([thresholds[task] for task in frames.tasks])[frames.prompt_codes]
+    return frames.advantage >= thresholds[frames.name if pool == "per_dataset" else pool]
 
 
-def positive_labels(frames: ScoredFrames, threshold: Threshold, pool: str, intervention_positive: bool) -> np.ndarray:
+def positive_labels(frames: ScoredFrames, thresholds: Thresholds, pool: str, intervention_positive: bool) -> np.ndarray:
     """Return (F,) bool labels: frames that reach the threshold, every frame of an ``sft`` dataset and, by option, corrections."""
     if frames.type == "sft":
         return np.ones(len(frames.advantage), bool)
-    reached = reaches_threshold(frames, threshold, pool)
+    reached = reaches_threshold(frames, thresholds, pool)
     return reached | frames.intervention if intervention_positive else reached
 
 
-def positive_counts(frames: ScoredFrames, threshold: Threshold, pool: str, labels: np.ndarray) -> list[dict]:
+def positive_counts(frames: ScoredFrames, thresholds: Thresholds, pool: str, labels: np.ndarray) -> list[dict]:
     """Return per outcome that occurs: frames, frames that reached the threshold, positive frames (labels) and their share."""
-    reached = reaches_threshold(frames, threshold, pool)
+    reached = reaches_threshold(frames, thresholds, pool)
     rows = []
     for code, outcome in enumerate(OUTCOMES):
         of_outcome = frames.success == bool(code)

@@ -1,0 +1,129 @@
+"""What labels are made from, read with every check that they belong together: one dataset's returns and values, and the critic's scale."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from recap_steam.config import Experiment, ReturnsConfig
+from recap_steam.dataset.episodes import Episodes, load_episodes
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.errors import UserError
+from recap_steam.labels.advantages import Advantages, compute_advantages
+from recap_steam.labels.normalizer import ReturnNormalizer
+from recap_steam.labels.thresholds import ScoredFrames
+from recap_steam.lineage import Lineage, check_lineage, digest_file, digest_json
+from recap_steam.sidecar import read_sidecar, sidecar_path
+
+
+@dataclasses.dataclass(frozen=True)
+class Critic:
+    """What labels need of a trained critic: its identity, its return scale and the returns it learned."""
+
+    tag: str
+    digest: str
+    normalizer: ReturnNormalizer
+    returns_tag: str
+    returns: ReturnsConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelInputs:
+    """One dataset's frames: ``returns`` in frames and ``values`` on the critic's scale, both (F,) float32 in row order.
+
+    ``digests``: of everything that was read, by the names that a lineage record uses.
+    """
+
+    name: str
+    episodes: Episodes
+    returns: np.ndarray
+    values: np.ndarray
+    digests: dict[str, str]
+
+
+def critic_digest(critic_dir: Path | str) -> str:
+    """Identity of a trained critic: digest over its lineage record (which holds the digest of the weights) and its return scale.
+
+    Small files only, so that label stages need not read the weights.
+    """
+    return digest_json({name: digest_file(Path(critic_dir) / name) for name in ("lineage.json", "normalizer.json")})
+
+
+def load_critic(experiment: Experiment, tag: str, critic_dir: Path | str) -> Critic:
+    """Read the critic that the label tag ``tag`` names, and check that it learned the returns that the experiment names.
+
+    Raises:
+        UserError: incomplete folder, another critic's folder, or returns of other parameters.
+    """
+    name = experiment.advantages[tag].critic
+    returns_tag = experiment.critics[name].returns_tag
+    returns = experiment.returns[returns_tag]
+    path = Path(critic_dir) / "lineage.json"
+    digest = critic_digest(critic_dir)
+    lineage = Lineage.from_json(path.read_text(), path=path)
+    check_lineage(
+        lineage,
+        path=path,
+        remedy=f"train the critic again (rule train_critic, tag {name})",
+        tag=name,
+        parameters={"returns": dataclasses.asdict(returns)},
+    )
+    return Critic(name, digest, ReturnNormalizer.load(critic_dir), returns_tag, returns)
+
+
+def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episodes_path: Path | str) -> LabelInputs:
+    """Read returns and values of dataset ``name``.
+
+    Raises:
+        UserError: a file is missing, belongs to another version of the dataset, to another critic or to other return parameters, or
+            holds NaN; the message names the file and, for NaN, episode and frame.
+    """
+    config = experiment.datasets[name]
+    episodes = load_episodes(episodes_path, open_dataset(name, config.path))
+    returns_path = sidecar_path(config, name, f"returns_{critic.returns_tag}")
+    values_path = sidecar_path(config, name, f"values_{critic.tag}")
+    parameters = dataclasses.asdict(critic.returns)
+    returns = read_sidecar(returns_path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
+    values = read_sidecar(values_path, "values", episodes, ["value"], inputs={"critic": critic.digest}).columns["value"]
+    _check_finite(values, values_path, episodes)
+    digests = {f"episodes/{name}": episodes.fingerprint}
+    digests |= {f"returns/{name}": digest_file(returns_path), f"values/{name}": digest_file(values_path)}
+    return LabelInputs(name, episodes, returns, values, digests)
+
+
+def _check_finite(values: np.ndarray, path: Path, episodes: Episodes) -> None:
+    """Raise UserError naming the first infinite value (``read_sidecar`` has refused NaN): it would become the threshold."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
+        raise UserError(f"{path}: column 'value' is infinite at episode {episode}, frame {frame}; the critic is broken, train it again")
+
+
+def score(inputs: LabelInputs, critic: Critic, lookahead: int, discount_next_value: bool) -> Advantages:
+    """Return the advantages of a dataset; see ``compute_advantages``."""
+    episodes = inputs.episodes
+    scale = critic.normalizer.scale(episodes.prompt_codes(), episodes.tasks)
+    return compute_advantages(
+        inputs.returns,
+        inputs.values,
+        episodes.length,
+        lookahead=lookahead,
+        gamma=critic.returns.gamma,
+        discount_next_value=discount_next_value,
+        scale=scale,
+    )
+
+
+def scored_frames(inputs: LabelInputs, dataset_type: str, advantage: np.ndarray) -> ScoredFrames:
+    """Return the frames of a dataset as the thresholds see them."""
+    episodes = inputs.episodes
+    return ScoredFrames(
+        name=inputs.name,
+        type=dataset_type,
+        advantage=advantage,
+        prompt_codes=episodes.prompt_codes(),
+        tasks=episodes.tasks,
+        success=episodes.row_success(),
+        intervention=episodes.interventions(),
+    )

@@ -1,0 +1,27 @@
+"""Compute the advantages and labels of one dataset under one parameter set."""
+
+import argparse
+import json
+from pathlib import Path
+
+from recap_steam.config import load_experiment
+from recap_steam.errors import run_main
+from recap_steam.labels.stages import advantages_stage
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True, type=json.loads, help="experiment slice, JSON")
+    parser.add_argument("--dataset", required=True, help="name of the dataset")
+    parser.add_argument("--tag", required=True, help="tag of the advantages")
+    parser.add_argument("--critic-dir", required=True, type=Path, help="folder of the trained critic")
+    parser.add_argument("--episodes", required=True, type=Path, help="the dataset's episode index")
+    parser.add_argument("--threshold", required=True, type=Path, help="threshold file of the tag")
+    parser.add_argument("--output", required=True, type=Path, help="sidecar to write (Parquet)")
+    args = parser.parse_args()
+    experiment = load_experiment(args.config)
+    advantages_stage(experiment, args.dataset, args.tag, args.critic_dir, args.episodes, args.threshold, args.output)
+
+
+if __name__ == "__main__":
+    run_main(main)
