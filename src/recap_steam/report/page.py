@@ -1,0 +1,160 @@
+"""The experiment's report: one HTML page, its figures beside it, and the same tables as plain text. All local: no network, no script."""
+
+import dataclasses
+from pathlib import Path
+
+import jinja2
+from tabulate import tabulate
+
+from recap_steam.config import Experiment
+from recap_steam.files import atomic_output
+from recap_steam.report import figures, provenance, series, tables, verdict
+from recap_steam.report.results import Results
+from recap_steam.report.tables import Table
+from recap_steam.report.verdict import ArmSummary
+from recap_steam.simulation.environments import frames_per_second
+
+TEMPLATE = Path(__file__).with_name("page.html")
+
+SUCCESS_NOTE = (
+    "Every arm starts from the same initial states. Intervals of rates: Wilson. Differences: to the first arm, with Newcombe's paired "
+    "interval. p: exact McNemar test, two-sided, as computed. A difference is called significant when p is below 0.05 divided by the "
+    "number of arms compared with the first. Successes per simulated hour count the time of failures too."
+)
+CRITIC_NOTE = (
+    "On the held-out datasets. The constant and the time-only predictor see no image: the mean return of the training data, and its mean "
+    "by frame index. A critic that does not beat the time-only predictor has learned nothing about outcomes that a clock does not know."
+)
+LABEL_NOTE = (
+    "A frame is positive when its advantage reaches the threshold, when it belongs to a demonstration, or, by option, to an intervention."
+)
+POLICY_NOTE = (
+    "Loss: mean over the last tenth of training. Flip test: mean distance (L2 a step, normalised action units) between the actions sampled "
+    "with and without the indicator for the same frames and noise, beside the distance between two noises without it; 0 means that the "
+    "indicator is ignored. The last columns are shares of training samples by label and by whether the indicator was shown; indicator "
+    "dropped is the realised rate."
+)
+STAGE_NOTE = (
+    "What the experiment file assigns; a stage reads no other dataset. Checked before anything runs: held-out datasets are not trained on, "
+    "and no initial state of an evaluation or of a held-out dataset occurs in training data of the same task."
+)
+LINEAGE_NOTE = "Each artefact states what made it; every consumer checks this before use. Digests are SHA-256, first 12 digits."
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A heading, a table, a figure and a note, each optional, in this order."""
+
+    heading: str = ""
+    table: Table | None = None
+    figure: str = ""
+    alt: str = ""
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    blocks: list[Block]
+
+
+def report_stage(experiment: Experiment, results_dir: Path, output_dir: Path) -> None:
+    """Write index.html, summary.txt and the figures of whatever exists of the experiment into ``output_dir``; print the summary.
+
+    Every figure is written even where there is nothing to show (it then says so), because each is a declared output.
+
+    Raises:
+        UserError: a result belongs to other data, or the arms of an evaluation to other initial states.
+    """
+    results = Results(experiment, results_dir)
+    evaluations = {tag: summaries for tag in experiment.evaluations if (summaries := _summaries(results, tag))}
+    draw_figures(results, evaluations, output_dir)
+    sections = [section for section in _sections(results, evaluations) if section.blocks]
+    sentences = [sentence for tag, summaries in evaluations.items() for sentence in verdict.sentences(tag, summaries)]
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    html = environment.from_string(TEMPLATE.read_text()).render(name=experiment.experiment, verdict=sentences, sections=sections)
+    summary = plain_text(experiment.experiment, sentences, sections)
+    for name, text in {"index.html": html, "summary.txt": summary}.items():
+        with atomic_output(output_dir / name) as path:
+            path.write_text(text)
+    print(summary)
+
+
+def draw_figures(results: Results, evaluations: dict[str, list[ArmSummary]], output_dir: Path) -> None:
+    drawings = {
+        "success.png": (figures.draw_success, {tag: series.arm_points(summaries) for tag, summaries in evaluations.items()}),
+        "values.png": (figures.draw_values, series.value_curves(results)),
+        "advantages.png": (figures.draw_advantages, series.advantage_histograms(results)),
+        "positive_rate.png": (figures.draw_positive_rate, series.positive_rates(results)),
+        "training.png": (figures.draw_training, series.training_curves(results)),
+    }
+    for name, (draw, data) in drawings.items():
+        with atomic_output(output_dir / name) as path:
+            draw(path, data)
+
+
+def _summaries(results: Results, evaluation: str) -> list[ArmSummary]:
+    environment = results.experiment.environments[results.experiment.evaluations[evaluation].environment]
+    return verdict.summarise(results.arms(evaluation), frames_per_second(environment))
+
+
+def _sections(results: Results, evaluations: dict[str, list[ArmSummary]]) -> list[Section]:
+    return [
+        Section("evaluation", "Evaluation", _evaluation_blocks(evaluations)),
+        Section("critic", "Critic", _critic_blocks(results)),
+        Section("labels", "Labels", _label_blocks(results)),
+        Section("policies", "Policies", _blocks(tables.policy_table(results), note=POLICY_NOTE)),
+        Section("data", "Data", _data_blocks(results)),
+        Section("lineage", "Lineage", _blocks(provenance.lineage_table(results), note=LINEAGE_NOTE)),
+    ]
+
+
+def _evaluation_blocks(evaluations: dict[str, list[ArmSummary]]) -> list[Block]:
+    blocks = []
+    for tag, summaries in evaluations.items():
+        blocks.append(Block(tag, tables.success_table(summaries)))
+        if len(summaries) > 2:
+            pairs = verdict.pairs([summary.arm for summary in summaries])
+            blocks.append(Block(f"{tag}: every pair of arms", tables.pairs_table(pairs)))
+    if blocks:
+        blocks.insert(0, Block(figure="success.png", alt="Success rate by arm with 95 % intervals", note=SUCCESS_NOTE))
+    return blocks
+
+
+def _critic_blocks(results: Results) -> list[Block]:
+    blocks = _blocks(tables.critic_table(results), note=CRITIC_NOTE)
+    if series.value_curves(results):
+        alt = "Value and return over two episodes"
+        blocks.append(Block("Value over an episode", figure="values.png", alt=alt, note=series.EPISODE_RULE))
+    if series.training_curves(results):
+        blocks.append(Block("Training of critics and policies", figure="training.png", alt="Training curves"))
+    return blocks
+
+
+def _label_blocks(results: Results) -> list[Block]:
+    blocks = _blocks(tables.labels_table(results), note=LABEL_NOTE)
+    if blocks:
+        blocks.append(Block("Advantage", figure="advantages.png", alt="Distribution of the advantage by outcome, with threshold"))
+        blocks.append(Block("Positive labels", figure="positive_rate.png", alt="Share of positive labels by dataset and outcome"))
+    return blocks
+
+
+def _data_blocks(results: Results) -> list[Block]:
+    blocks = _blocks(provenance.data_table(results))
+    return [*blocks, Block("Which data feeds which stage", provenance.stage_table(results), note=STAGE_NOTE)] if blocks else []
+
+
+def _blocks(table: Table, note: str = "") -> list[Block]:
+    return [Block(table=table, note=note)] if table.rows else []
+
+
+def plain_text(name: str, sentences: list[str], sections: list[Section]) -> str:
+    """The verdict and every table but the lineage, for terminals and logs."""
+    parts = [f"Experiment {name}"] + ["\n".join(f"* {sentence}" for sentence in sentences)] * bool(sentences)
+    for section in sections:
+        for block in section.blocks:
+            if block.table and section.anchor != "lineage":
+                title = f"{section.title}: {block.heading}" if block.heading else section.title
+                parts.append(f"{title}\n{tabulate(block.table.rows, block.table.head, disable_numparse=True)}")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,72 @@
+"""Tables of where things come from: the data, which data feeds which stage, and the lineage of every artefact."""
+
+import numpy as np
+
+from recap_steam.config import PolicyConfig
+from recap_steam.report.results import Results
+from recap_steam.report.tables import MISSING, Table, percent
+
+
+def data_table(results: Results) -> Table:
+    """Episodes, frames, outcomes and fingerprint of every dataset that was indexed."""
+    head = ["dataset", "type", "split", "episodes", "frames", "success rate", "intervention frames", "mean frames of a success"]
+    head += ["fingerprint"]
+    rows = []
+    for name, config in results.experiment.datasets.items():
+        episodes = results.episodes(name)
+        if episodes is None:
+            continue
+        success = np.asarray(episodes.success)
+        rows.append(
+            [
+                name,
+                config.type,
+                config.split,
+                f"{len(success):,}",
+                f"{episodes.num_frames:,}",
+                percent(success.mean()),
+                percent(episodes.interventions().mean()),
+                f"{episodes.length[success].mean():.1f}" if success.any() else MISSING,
+                episodes.fingerprint[:12],
+            ]
+        )
+    return Table(head, rows)
+
+
+def stage_table(results: Results) -> Table:
+    """Which dataset feeds which stage, by tag: the contract that the experiment file states and the workflow keeps."""
+    experiment = results.experiment
+    rows = []
+    for name, config in experiment.datasets.items():
+        collected = f"by {config.collect.policy}, seed {config.collect.seed}" if config.collect else "given"
+        pools = {tag: item for tag, item in experiment.advantages.items() if item.pool != "rollout" or config.type == "rollout"}
+        rows.append(
+            [
+                name,
+                collected,
+                _tags(experiment.critics, "datasets", name),
+                _tags(experiment.critics, "eval_datasets", name),
+                _tags(pools, "datasets", name),
+                _tags(experiment.advantages, "datasets", name),
+                ", ".join(_policy_use(tag, item) for tag, item in experiment.policies.items() if name in item.datasets) or MISSING,
+            ]
+        )
+    head = ["dataset", "collected", "critic and return scale", "critic, held out", "threshold", "labels", "policy and its normalisation"]
+    return Table(head, rows)
+
+
+def _policy_use(tag: str, policy: PolicyConfig) -> str:
+    return tag if policy.frame_filter == "all" else f"{tag} (successes and interventions)"
+
+
+def _tags(section: dict, key: str, dataset: str) -> str:
+    return ", ".join(tag for tag, item in section.items() if dataset in getattr(item, key)) or MISSING
+
+
+def lineage_table(results: Results) -> Table:
+    """What made every artefact: digests shortened to 12 characters; equal digests mean equal inputs."""
+    rows = [
+        [path, lineage.stage, lineage.tag, (lineage.dataset_fingerprint or MISSING)[:12], lineage.code[:12], str(len(lineage.inputs))]
+        for path, lineage in results.lineages().items()
+    ]
+    return Table(["artefact", "stage", "tag", "dataset fingerprint", "code digest", "inputs"], rows)

@@ -1,0 +1,132 @@
+"""Where an experiment's results lie and how the report reads them. What is not there reads as None: the report shows what exists."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from recap_steam.config import Experiment
+from recap_steam.dataset.episodes import METADATA_KEY, Episodes, load_episodes
+from recap_steam.dataset.frames import FrameCache
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.errors import UserError
+from recap_steam.labels.fragment import read_fragment
+from recap_steam.labels.normalizer import FILE_NAME as NORMALIZER_FILE
+from recap_steam.labels.normalizer import ReturnNormalizer
+from recap_steam.lineage import Lineage
+from recap_steam.sidecar import Sidecar, read_sidecar, sidecar_path
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One policy at one guidance scale on n initial states: (n,) ``seed`` int64, ``success`` bool, ``num_frames`` int64."""
+
+    policy: str
+    guidance_scale: float | None
+    seed: np.ndarray
+    success: np.ndarray
+    num_frames: np.ndarray
+
+    @property
+    def label(self) -> str:
+        return self.policy if self.guidance_scale is None else f"{self.policy}, guidance {self.guidance_scale:g}"
+
+
+class Results:
+    """Reader of ``results/<experiment>`` and of the datasets' sidecars. Every method returns None (or nothing) for what is not there."""
+
+    def __init__(self, experiment: Experiment, root: Path):
+        self.experiment = experiment
+        self.root = root
+
+    @functools.cache  # noqa: B019 (one reader a process)
+    def episodes(self, dataset: str) -> Episodes | None:
+        path = self.root / "episodes" / f"{dataset}.parquet"
+        return load_episodes(path, open_dataset(dataset, self.experiment.datasets[dataset].path)) if path.exists() else None
+
+    def frames(self, dataset: str, image_size: int) -> FrameCache | None:
+        path = self.root / "frames" / f"{dataset}_{image_size}px.arrow"
+        return FrameCache.open(path, self.episodes(dataset)) if path.exists() else None
+
+    def sidecar_file(self, dataset: str, kind: str, tag: str) -> Path:
+        return sidecar_path(self.experiment.datasets[dataset], dataset, f"{kind}_{tag}")
+
+    def sidecar(self, dataset: str, kind: str, tag: str, columns: list[str]) -> Sidecar | None:
+        path = self.sidecar_file(dataset, kind, tag)
+        episodes = self.episodes(dataset)
+        return read_sidecar(path, kind, episodes, columns) if episodes is not None and path.exists() else None
+
+    def normalizer(self, critic: str) -> ReturnNormalizer | None:
+        folder = self.root / "critics" / critic
+        return ReturnNormalizer.load(folder) if (folder / NORMALIZER_FILE).exists() else None
+
+    def thresholds(self, tag: str) -> dict[str, float]:
+        """Thresholds of a label tag, by pool, task text or dataset name."""
+        path = self.root / "thresholds" / f"{tag}.yaml"
+        return read_fragment(path)["thresholds"] if path.exists() else {}
+
+    def document(self, *parts: str) -> dict | None:
+        """A JSON file below the results folder."""
+        path = self.root.joinpath(*parts)
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def metrics(self, kind: str, tag: str) -> list[dict]:
+        """The rows of a training's metrics.jsonl, one mapping an optimiser step that was logged."""
+        path = self.root / kind / tag / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def arms(self, evaluation: str) -> list[Arm]:
+        """The arms of an evaluation that exist, in the order of the experiment; the first policy's is the reference.
+
+        Raises:
+            UserError: when two arms did not start from the same initial states, which a paired comparison needs.
+        """
+        arms = [self._arm(path, policy, scale) for path, policy, scale in self.arm_files(evaluation) if path.exists()]
+        for arm in arms[1:]:
+            if not np.array_equal(arm.seed, arms[0].seed):
+                raise UserError(
+                    f"evaluation {evaluation}: {arm.label} and {arms[0].label} were run on different initial states; "
+                    f"delete {self.root / 'evaluations' / evaluation} and run the target evaluations again"
+                )
+        return arms
+
+    def arm_files(self, evaluation: str) -> list[tuple[Path, str, float | None]]:
+        """(file, policy, guidance scale or None for plain imitation) of every arm that the experiment names."""
+        config = self.experiment.evaluations[evaluation]
+        folder = self.root / "evaluations" / evaluation
+        files = []
+        for policy in config.policies:
+            conditioned = self.experiment.policies[policy].advantage_tag is not None
+            scales = config.cfgrl_guidance_scale if conditioned else [None]
+            files += [(folder / f"{policy}_{'plain' if scale is None else f'w{scale:g}'}.parquet", policy, scale) for scale in scales]
+        return files
+
+    def _arm(self, path: Path, policy: str, scale: float | None) -> Arm:
+        table = pq.read_table(path, columns=["episode", "seed", "success", "num_frames"]).sort_by("episode")
+        columns = {name: table[name].to_numpy() for name in table.column_names}
+        return Arm(policy, scale, columns["seed"], columns["success"], columns["num_frames"])
+
+    def lineages(self) -> dict[str, Lineage]:
+        """Lineage of every artefact that exists, by its path, from data to evaluation."""
+        return {str(path): _lineage(path) for path in self._artefacts() if path.exists()}
+
+    def _artefacts(self) -> Iterator[Path]:
+        experiment = self.experiment
+        yield from (self.root / "episodes" / f"{dataset}.parquet" for dataset in experiment.datasets)
+        for kind, tags in {"returns": experiment.returns, "values": experiment.critics, "advantages": experiment.advantages}.items():
+            yield from (self.sidecar_file(dataset, kind, tag) for tag in tags for dataset in experiment.datasets)
+        yield from (self.root / "critics" / tag / "lineage.json" for tag in experiment.critics)
+        yield from (self.root / "thresholds" / f"{tag}.yaml" for tag in experiment.advantages)
+        yield from (self.root / "policies" / tag / "lineage.json" for tag in experiment.policies)
+        yield from (path for tag in experiment.evaluations for path, _, _ in self.arm_files(tag))
+
+
+def _lineage(path: Path) -> Lineage:
+    if path.suffix == ".yaml":
+        return read_fragment(path)["lineage"]
+    text = path.read_text() if path.suffix == ".json" else pq.read_metadata(path).metadata[METADATA_KEY]
+    return Lineage.from_json(text, path=path)

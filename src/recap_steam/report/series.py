@@ -1,0 +1,133 @@
+"""The numbers behind the figures, chosen by fixed rules: every tag, every dataset, and for curves the first episode of each outcome."""
+
+import numpy as np
+
+from recap_steam.config import CriticConfig
+from recap_steam.dataset.episodes import Episodes
+from recap_steam.dataset.frames import FrameCache
+from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates, TrainingCurve, ValueCurve
+from recap_steam.report.results import Results
+from recap_steam.report.verdict import ArmSummary
+
+STRIP_FRAMES = 5
+EPISODE_RULE = (
+    "Shown are the success and the failure with the lowest episode index in the first held-out dataset that has values "
+    "(in the first training dataset if there is none)."
+)
+
+
+def frame_groups(dataset_type: str, episodes: Episodes) -> dict[str, np.ndarray]:
+    """Disjoint (F,) bool masks by group of frames: demonstrations; or interventions, and the other frames of successes and of failures."""
+    if dataset_type == "sft":
+        return {"demonstration": np.ones(episodes.num_frames, bool)}
+    success, intervention = episodes.row_success(), episodes.interventions()
+    groups = {"success": success & ~intervention, "failure": ~success & ~intervention, "intervention": intervention}
+    return {group: mask for group, mask in groups.items() if mask.any()}
+
+
+def arm_points(summaries: list[ArmSummary]) -> list[ArmPoint]:
+    return [ArmPoint(summary.arm.label, summary.rate, summary.low, summary.high) for summary in summaries]
+
+
+def advantage_histograms(results: Results) -> list[AdvantageHistogram]:
+    """One histogram a tag over all its datasets."""
+    histograms = []
+    for tag, config in results.experiment.advantages.items():
+        parts: dict[str, list[np.ndarray]] = {}
+        for _, advantage, groups in _labelled(results, tag, config.datasets, "advantage_continuous"):
+            for group, mask in groups.items():
+                parts.setdefault(group, []).append(advantage[mask])
+        if parts:
+            pooled = {group: np.concatenate(values) for group, values in parts.items()}
+            histograms.append(AdvantageHistogram(tag, pooled, results.thresholds(tag)))
+    return histograms
+
+
+def positive_rates(results: Results) -> list[PositiveRates]:
+    """Realised share of positive labels of every tag by dataset and group of frames."""
+    tags = []
+    for tag, config in results.experiment.advantages.items():
+        rates = {}
+        for dataset, positive, groups in _labelled(results, tag, config.datasets, "advantage"):
+            rates |= {(dataset, group): (float(positive[mask].mean()), int(mask.sum())) for group, mask in groups.items()}
+        if rates:
+            tags.append(PositiveRates(tag, rates))
+    return tags
+
+
+def _labelled(results: Results, tag: str, datasets: list[str], column: str):
+    """(dataset, column (F,), groups) of every dataset that has labels of this tag."""
+    for dataset in datasets:
+        sidecar = results.sidecar(dataset, "advantages", tag, [column])
+        if sidecar is not None:
+            yield dataset, sidecar.columns[column], frame_groups(results.experiment.datasets[dataset].type, results.episodes(dataset))
+
+
+def value_curves(results: Results) -> dict[str, list[ValueCurve]]:
+    """By critic, the episodes of EPISODE_RULE."""
+    curves = {}
+    for critic, config in results.experiment.critics.items():
+        for dataset in [*config.eval_datasets, *config.datasets]:
+            if critic not in curves and (found := _dataset_curves(results, critic, config, dataset)):
+                curves[critic] = found
+    return curves
+
+
+def _dataset_curves(results: Results, critic: str, config: CriticConfig, dataset: str) -> list[ValueCurve]:
+    value = results.sidecar(dataset, "values", critic, ["value"])
+    returns = results.sidecar(dataset, "returns", config.returns_tag, ["return"])
+    normalizer = results.normalizer(critic)
+    if value is None or returns is None or normalizer is None:
+        return []
+    episodes = results.episodes(dataset)
+    target = normalizer.normalize(returns.columns["return"], episodes.prompt_codes(), episodes.tasks)
+    cache = results.frames(dataset, config.model.image_size)
+    chosen = [position for outcome in (True, False) if (position := _first(episodes, outcome)) is not None]
+    return [_curve(episodes, position, value.columns["value"], target, cache, config.cameras[0]) for position in chosen]
+
+
+def _first(episodes: Episodes, success: bool) -> int | None:
+    """Position of the first episode with this outcome; episodes are sorted by index."""
+    positions = np.flatnonzero(np.asarray(episodes.success) == success)
+    return int(positions[0]) if len(positions) else None
+
+
+def _curve(episodes: Episodes, position: int, value: np.ndarray, target: np.ndarray, cache: FrameCache | None, camera: str) -> ValueCurve:
+    rows = slice(int(episodes.offsets[position]), int(episodes.offsets[position + 1]))
+    length = rows.stop - rows.start
+    steps = np.unique(np.linspace(0, length - 1, STRIP_FRAMES).round().astype(int))
+    outcome = "success" if episodes.success[position] else "failure"
+    return ValueCurve(
+        title=f"{outcome}, {episodes.dataset} episode {episodes.episode_index[position]}",
+        value=value[rows],
+        target=target[rows],
+        intervention=episodes.interventions()[rows],
+        frames=None if cache is None else cache.images(camera, rows.start + steps),
+        frame_steps=steps,
+    )
+
+
+TRAINING_PANELS = {  # title: (kind of training, logged metric)
+    "critic: training loss, nats": ("critics", "train/loss"),
+    "critic: held-out MAE, normalised return": ("critics", "eval/mae"),
+    "policy: training loss, flow matching": ("policies", "train/loss"),
+    "policy: flip test, normalised action": ("policies", "flip/positive_plain"),
+}
+SHOWN_POINTS = 100
+
+
+def training_curves(results: Results) -> dict[str, list[TrainingCurve]]:
+    """By panel, one curve a tag that logged the metric; of many steps, means over equal spans."""
+    panels = {}
+    for title, (kind, metric) in TRAINING_PANELS.items():
+        curves = [_training_curve(results, kind, tag, metric) for tag in getattr(results.experiment, kind)]
+        if any(len(curve.steps) for curve in curves):
+            panels[title] = [curve for curve in curves if len(curve.steps)]
+    return panels
+
+
+def _training_curve(results: Results, kind: str, tag: str, metric: str) -> TrainingCurve:
+    points = [(row["step"], row[metric]) for row in results.metrics(kind, tag) if row.get(metric) is not None]
+    spans = np.array_split(np.array(points, dtype=np.float64).reshape(-1, 2), min(SHOWN_POINTS, len(points)) or 1)
+    means = np.array([span.mean(axis=0) for span in spans if len(span)]).reshape(-1, 2)
+    return TrainingCurve(tag, means[:, 0], means[:, 1])

@@ -1,0 +1,143 @@
+"""The report's tables: headers and cells as text, from the numbers in the results. The page and the summary only lay them out."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from recap_steam.report.results import Results
+from recap_steam.report.verdict import ArmSummary, Pair, format_p
+
+MISSING = "\N{EN DASH}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """``head`` names the columns; each row has as many cells, all text."""
+
+    head: list[str]
+    rows: list[list[str]]
+
+    def numeric(self, column: int) -> bool:
+        """Whether the column holds numbers, which are set flush right."""
+        cells = [row[column] for row in self.rows if row[column] not in (MISSING, "reference")]
+        return column > 0 and bool(cells) and all(cell[0] in "+-<0123456789" and len(cell) < 12 + 6 * (" to " in cell) for cell in cells)
+
+
+def success_table(summaries: list[ArmSummary]) -> Table:
+    """One row an arm; differences and p-values are to the first row's arm."""
+    head = ["arm", "episodes", "successes", "success rate", "95 % interval", "mean frames", "successes per simulated hour"]
+    head += ["difference, points", "95 % interval", "p"]
+    return Table(head, [_success_row(summary) for summary in summaries])
+
+
+def _success_row(summary: ArmSummary) -> list[str]:
+    difference = summary.difference
+    return [
+        summary.arm.label,
+        str(summary.n),
+        str(summary.successes),
+        percent(summary.rate),
+        f"{100 * summary.low:.0f} to {percent(summary.high)}",
+        f"{summary.mean_frames:.1f}",
+        f"{summary.successes_per_hour:,.0f}",
+        "reference" if difference is None else f"{100 * difference.estimate:+.0f}",
+        MISSING if difference is None else f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f}",
+        MISSING if summary.p_value is None else format_p(summary.p_value).removeprefix("= "),
+    ]
+
+
+def pairs_table(pairs: list[Pair]) -> Table:
+    head = ["first", "second", "solved by the first only", "solved by the second only", "p"]
+    rows = [
+        [pair.first.label, pair.second.label, str(pair.only_first), str(pair.only_second), format_p(pair.p_value).removeprefix("= ")]
+        for pair in pairs
+    ]
+    return Table(head, rows)
+
+
+CRITIC_METRICS = {"mae": "MAE, normalised return", "spearman": "Spearman", "cat_acc": "bin accuracy"}
+CRITIC_SOURCES = {"eval": "critic", "baseline_constant": "constant", "baseline_time": "time only"}
+
+
+def critic_table(results: Results) -> Table:
+    """Held-out metrics of every critic beside the two predictors that see no image."""
+    rows = []
+    for tag in results.experiment.critics:
+        evaluation = results.document("critics", tag, "evaluation.json") or {}
+        for source, name in CRITIC_SOURCES.items():
+            values = [evaluation.get(f"{source}/{metric}") for metric in CRITIC_METRICS]
+            if any(value is not None for value in values):
+                rows.append([tag, name, *(number(value) for value in values)])
+    return Table(["critic", "predictor", *CRITIC_METRICS.values()], rows)
+
+
+BRANCHES = ("positive_conditional", "positive_unconditional", "negative_conditional", "negative_unconditional")
+
+
+def policy_table(results: Results) -> Table:
+    """Training of every policy: losses, flip test beside its noise scale, and how the samples were routed."""
+    head = ["policy", "labels", "starts from", "steps", "loss", "flip test", "same, two noises", "indicator dropped", "positive, shown"]
+    head += ["positive, dropped", "negative, shown", "negative, plain"]
+    rows = []
+    for tag, config in results.experiment.policies.items():
+        log = results.metrics("policies", tag)
+        if not log:
+            continue
+        late = [row["step"] > 0.9 * log[-1]["step"] for row in log]
+        loss = _mean(log[row].get("train/loss") for row in np.flatnonzero(late))
+        flip = [_last(log, f"flip/{name}") for name in ("positive_plain", "noise")]
+        dropped = _mean(row.get("train/unconditional_rate") for row in log)
+        shares = [_mean(row.get(f"train/share_{branch}") for row in log) for branch in BRANCHES]
+        start = config.init_from or "base model"
+        routing = [percent_or_missing(value) for value in (dropped, *shares)]
+        rows.append([tag, config.advantage_tag or "none", start, str(log[-1]["step"]), number(loss), *map(number, flip), *routing])
+    return Table(head, rows)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the values that were logged; None if none was."""
+    logged = [value for value in values if value is not None]
+    return float(np.mean(logged)) if logged else None
+
+
+def _last(log: list[dict], metric: str) -> float | None:
+    return next((row[metric] for row in reversed(log) if row.get(metric) is not None), None)
+
+
+def labels_table(results: Results) -> Table:
+    """Parameters, thresholds and realised positive rate of every advantage tag, over all its frames and over those of rollouts."""
+    rows = []
+    for tag, config in results.experiment.advantages.items():
+        positive = {dataset: results.sidecar(dataset, "advantages", tag, ["advantage"]) for dataset in config.datasets}
+        labels = {dataset: sidecar.columns["advantage"] for dataset, sidecar in positive.items() if sidecar is not None}
+        if not labels:
+            continue
+        rollouts = [values for dataset, values in labels.items() if results.experiment.datasets[dataset].type == "rollout"]
+        thresholds = results.thresholds(tag)
+        rows.append(
+            [
+                tag,
+                config.critic,
+                str(config.advantage_lookahead_step),
+                percent(config.positive_quantile),
+                config.pool,
+                ", ".join(number(value) for value in thresholds.values()) if len(thresholds) < 4 else f"{len(thresholds)} thresholds",
+                percent(np.concatenate(list(labels.values())).mean()),
+                percent(np.concatenate(rollouts).mean()) if rollouts else MISSING,
+            ]
+        )
+    head = ["tag", "critic", "look-ahead N, frames", "positive quantile", "pool", "threshold", "positive, all", "positive, rollouts"]
+    return Table(head, rows)
+
+
+def number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def percent_or_missing(value: float | None) -> str:
+    return MISSING if value is None else percent(value)
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %"

@@ -1,0 +1,91 @@
+"""What an evaluation says: paired statistics of its arms, and the sentences that state them. Nothing here knows which outcome is wanted."""
+
+import dataclasses
+
+import numpy as np
+
+from recap_steam.report.results import Arm
+from recap_steam.simulation.statistics import Difference, mcnemar_exact, paired_difference, successes_per_hour, wilson_interval
+
+LEVEL = 0.05  # two-sided; divided by the number of comparisons with the reference arm (Bonferroni)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmSummary:
+    """One arm over n initial states: ``rate`` in [0, 1] with its 95 % interval, and the comparison with the reference arm (None there)."""
+
+    arm: Arm
+    n: int
+    successes: int
+    rate: float
+    low: float
+    high: float
+    mean_frames: float
+    successes_per_hour: float
+    difference: Difference | None
+    p_value: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two arms on the same initial states: how many only one of them solved, and the exact McNemar test of these counts."""
+
+    first: Arm
+    second: Arm
+    only_first: int
+    only_second: int
+    p_value: float
+
+
+def summarise(arms: list[Arm], fps: float) -> list[ArmSummary]:
+    """Summaries in the order given; the first arm is the reference. ``fps``: recorded frames per second of simulated time."""
+    return [_summary(arm, arms[0] if number else None, fps) for number, arm in enumerate(arms)]
+
+
+def _summary(arm: Arm, reference: Arm | None, fps: float) -> ArmSummary:
+    n, successes = len(arm.success), int(arm.success.sum())
+    low, high = wilson_interval(successes, n)
+    return ArmSummary(
+        arm=arm,
+        n=n,
+        successes=successes,
+        rate=successes / n,
+        low=low,
+        high=high,
+        mean_frames=float(arm.num_frames.mean()),
+        successes_per_hour=successes_per_hour(successes, int(arm.num_frames.sum()), fps),
+        difference=None if reference is None else paired_difference(reference.success, arm.success),
+        p_value=None if reference is None else mcnemar_exact(reference.success, arm.success),
+    )
+
+
+def pairs(arms: list[Arm]) -> list[Pair]:
+    """Every pair of arms, in the order given."""
+    return [_pair(first, second) for number, first in enumerate(arms) for second in arms[number + 1 :]]
+
+
+def _pair(first: Arm, second: Arm) -> Pair:
+    only_first, only_second = int(np.sum(first.success & ~second.success)), int(np.sum(~first.success & second.success))
+    return Pair(first, second, only_first, only_second, mcnemar_exact(first.success, second.success))
+
+
+def sentences(tag: str, summaries: list[ArmSummary]) -> list[str]:
+    """One sentence an arm: what it solved beside the reference, and whether the difference can be told from chance."""
+    reference, others = summaries[0], summaries[1:]
+    if not others:
+        return [f"{tag}: {reference.arm.label} solved {reference.successes} of {reference.n} initial states; nothing was compared with it."]
+    return [_sentence(tag, reference, other, LEVEL / len(others)) for other in others]
+
+
+def _sentence(tag: str, reference: ArmSummary, other: ArmSummary, level: float) -> str:
+    counts = f"{other.arm.label} solved {other.successes} of {other.n} initial states, {reference.arm.label} {reference.successes}"
+    difference = f"difference {100 * other.difference.estimate:+.0f} points, p {format_p(other.p_value)}"
+    if other.p_value >= level:
+        return f"{tag}: {counts}; {difference}: not significant at this number of episodes."
+    return f"{tag}: {counts}; {difference}: significantly {'better' if other.difference.estimate > 0 else 'worse'}."
+
+
+def format_p(p_value: float) -> str:
+    if p_value < 0.001:
+        return "< 0.001"
+    return f"= {p_value:.2f}" if p_value >= 0.095 else f"= {p_value:.3f}"

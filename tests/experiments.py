@@ -1,0 +1,175 @@
+"""A small finished experiment for tests: three datasets, one critic, two label tags, three policies, four arms.
+
+Data, returns and labels come from the real stages; what takes training or a simulator is drawn and written by the real writers.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recap_steam.config import Experiment, load_experiment
+from recap_steam.dataset.episodes import index_stage, load_episodes
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.labels.inputs import critic_digest
+from recap_steam.labels.normalizer import fit_normalizer
+from recap_steam.labels.returns import returns_stage
+from recap_steam.labels.stages import advantages_stage, threshold_stage
+from recap_steam.lineage import Lineage
+from recap_steam.sidecar import read_sidecar, sidecar_path, write_sidecar
+from tests.datasets import write_v30
+
+CAMERA = "observation.images.front"
+MODEL = {"image_size": 16, "siglip_config": {"hidden_size": 8}, "gemma3_config": {"hidden_size": 8}}
+TRAINING = {"cameras": [CAMERA], "optim": {"lr": 1e-3}, "max_steps": 100, "global_batch_size": 8}
+RESULTS = Path("results/small")
+
+
+def small_config() -> dict:
+    datasets = {"demonstrations": "sft", "rollouts": "rollout", "heldout": "rollout"}
+    policy = {**TRAINING, "model": {"image_size": 16, "small": {}}}
+    labels = {"critic": "value", "datasets": ["demonstrations", "rollouts"], "advantage_lookahead_step": 5}
+    return {
+        "experiment": "small",
+        "environments": {"drawer": {"task": "drawer-open-v3", "prompt": "open the drawer"}},
+        "datasets": {
+            name: {"path": f"data/{name}", "type": kind, "split": "eval" if name == "heldout" else "train"}
+            for name, kind in datasets.items()
+        },
+        "returns": {"fail40": {"failure_reward": -40}},
+        "critics": {
+            "value": {
+                **TRAINING,
+                "returns_tag": "fail40",
+                "datasets": ["demonstrations", "rollouts"],
+                "eval_datasets": ["heldout"],
+                "model": MODEL,
+            }
+        },
+        "advantages": {"n5_q30": {**labels, "pool": "rollout"}, "n5_each": {**labels, "pool": "per_dataset", "positive_quantile": 0.4}},
+        "policies": {
+            "start": {**policy, "datasets": ["demonstrations"]},
+            "filtered": {**policy, "datasets": ["demonstrations", "rollouts"], "frame_filter": "successes_and_interventions"},
+            "recap": {**policy, "datasets": ["demonstrations", "rollouts"], "advantage_tag": "n5_q30"},
+        },
+        "evaluations": {
+            "paired": {
+                "environment": "drawer",
+                "policies": ["start", "filtered", "recap"],
+                "cfgrl_guidance_scale": [1.0, 2.0],
+                "num_episodes": 50,
+                "seed": 9000,
+            }
+        },
+    }
+
+
+def run_small() -> None:
+    """Run ``small_config()`` to its end in the working directory."""
+    experiment = load_experiment(small_config())
+    for number, name in enumerate(experiment.datasets):
+        write_dataset(Path("data") / name, np.random.default_rng(number), demonstrations=name == "demonstrations")
+        index_stage(experiment, name, RESULTS / f"episodes/{name}.parquet")
+        returns_stage(experiment, name, "fail40", RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, "returns_fail40"))
+    write_critic(experiment)
+    for name in experiment.datasets:
+        write_values(experiment, name)
+    for tag in experiment.advantages:
+        critic, threshold = RESULTS / "critics/value", RESULTS / f"thresholds/{tag}.yaml"
+        threshold_stage(experiment, tag, critic, RESULTS / "episodes", threshold)
+        for name in experiment.advantages[tag].datasets:
+            episodes, output = RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, f"advantages_{tag}")
+            advantages_stage(experiment, name, tag, critic, episodes, threshold, output)
+    for tag in experiment.policies:
+        write_policy(tag, experiment.policies[tag].advantage_tag)
+    write_evaluation()
+
+
+def sidecar(experiment: Experiment, name: str, stem: str) -> Path:
+    return sidecar_path(experiment.datasets[name], name, stem)
+
+
+def episodes_of(experiment: Experiment, name: str):
+    return load_episodes(RESULTS / f"episodes/{name}.parquet", open_dataset(name, experiment.datasets[name].path))
+
+
+def lineage(stage: str, tag: str, fingerprint: str | None = None, parameters: dict | None = None, inputs: dict | None = None) -> Lineage:
+    return Lineage(stage, tag, fingerprint, parameters or {}, inputs or {}, {}, "c" * 64)
+
+
+def write_dataset(root: Path, rng: np.random.Generator, demonstrations: bool) -> None:
+    """12 demonstrations, or 30 rollouts of which half fail and some of the successes end under correction."""
+    lengths = rng.integers(18, 36, 12 if demonstrations else 30)
+    success = np.ones(len(lengths), bool) if demonstrations else rng.random(len(lengths)) < 0.5
+    lengths[~success] = 40
+    corrected = np.flatnonzero(success & (rng.random(len(lengths)) < 0.5) & (not demonstrations))
+    write_v30(
+        root,
+        lengths.tolist(),
+        success=success.tolist(),
+        interventions=[(int(episode), 15, int(lengths[episode])) for episode in corrected],
+        cameras=(CAMERA,) if root.name == "heldout" else (),
+        size=(16, 16),
+    )
+
+
+def write_critic(experiment: Experiment) -> None:
+    folder = RESULTS / "critics/value"
+    folder.mkdir(parents=True)
+    parts = []
+    for name in ("demonstrations", "rollouts"):
+        episodes = episodes_of(experiment, name)
+        returns = read_sidecar(sidecar(experiment, name, "returns_fail40"), "returns", episodes, ["return"]).columns["return"]
+        parts.append((returns, episodes.prompt_codes(), episodes.tasks))
+    fit_normalizer(parts, "global").save(folder)
+    metrics = {"eval/mae": 0.081, "eval/spearman": 0.74, "eval/cat_acc": 0.21, "baseline_constant/mae": 0.24, "baseline_time/mae": 0.177}
+    (folder / "evaluation.json").write_text(json.dumps(metrics))
+    (folder / "lineage.json").write_text(
+        lineage("train_critic", "value", parameters={"returns": dataclasses.asdict(experiment.returns["fail40"])}).to_json()
+    )
+    (folder / "model.safetensors").write_bytes(b"weights")
+    write_metrics(folder, "eval/mae")
+
+
+def write_values(experiment: Experiment, name: str) -> None:
+    """Values that follow the return, with an error that is constant within an episode and some noise."""
+    rng = np.random.default_rng(7)
+    episodes = episodes_of(experiment, name)
+    returns = read_sidecar(sidecar(experiment, name, "returns_fail40"), "returns", episodes, ["return"]).columns["return"]
+    bias = np.repeat(rng.normal(0, 0.06, len(episodes.length)), episodes.length)
+    value = np.clip(0.7 * returns / 79 - 0.12 + bias + rng.normal(0, 0.03, len(returns)), -1, 0).astype(np.float32)
+    columns = {"value": value, "value_std": np.full_like(value, 0.1), "value_entropy": np.full_like(value, 3.0)}
+    made = lineage("compute_values", "value", episodes.fingerprint, inputs={"critic": critic_digest(RESULTS / "critics/value")})
+    write_sidecar(sidecar(experiment, name, "values_value"), "values", columns, episodes, made)
+
+
+def write_policy(tag: str, advantage_tag: str | None) -> None:
+    folder = RESULTS / "policies" / tag
+    folder.mkdir(parents=True)
+    (folder / "lineage.json").write_text(lineage("train_policy", tag).to_json())
+    shares = {"positive_conditional": 0.28, "positive_unconditional": 0.12, "negative_unconditional": 0.6}
+    routing = {f"train/share_{branch}": share for branch, share in shares.items()} | {"train/unconditional_rate": 0.3}
+    write_metrics(folder, *("flip/positive_plain", "flip/noise") * bool(advantage_tag), **routing if advantage_tag else {})
+
+
+def write_metrics(folder: Path, *evaluated: str, **logged: float) -> None:
+    """A row a step as the training loop writes them, evaluated every 20 steps."""
+    rows = [{"step": step, "train/loss": 1 / step + 0.2, **logged} for step in range(1, 101)]
+    for row in rows[19::20]:
+        row |= dict.fromkeys(evaluated, 0.3 / row["step"] + 0.08)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_evaluation() -> None:
+    """50 states of graded difficulty; each arm solves those below its strength, give or take noise."""
+    folder = RESULTS / "evaluations/paired"
+    folder.mkdir(parents=True)
+    difficulty = np.random.default_rng(3).random(50)
+    for number, (arm, strength) in enumerate({"start_plain": 0.5, "filtered_plain": 0.56, "recap_w1": 0.62, "recap_w2": 0.8}.items()):
+        success = difficulty + np.random.default_rng(number).normal(0, 0.1, 50) < strength
+        columns = {"episode": np.arange(50), "seed": 9000 + np.arange(50), "success": success, "num_frames": np.where(success, 24, 40)}
+        table = pa.table(columns).replace_schema_metadata({"recap_steam": lineage("evaluate_policy", "paired").to_json()})
+        pq.write_table(table, folder / f"{arm}.parquet")

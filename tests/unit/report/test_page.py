@@ -1,0 +1,137 @@
+"""The report of a finished experiment, of parts of one, and of results that do not belong together."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import matplotlib.image
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from recap_steam.config import load_experiment
+from recap_steam.errors import UserError
+from recap_steam.report import page, provenance, series, tables
+from recap_steam.report.results import Results
+from tests.experiments import RESULTS, small_config
+
+FIGURES = ("success.png", "values.png", "advantages.png", "positive_rate.png", "training.png")
+
+
+@pytest.fixture
+def here(finished, tmp_path, monkeypatch):
+    """A copy of the finished experiment that a test may damage, as the working directory."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def results(finished, monkeypatch) -> Results:
+    monkeypatch.chdir(finished)
+    return Results(load_experiment(small_config()), RESULTS)
+
+
+def build(config: dict, folder) -> str:
+    page.report_stage(load_experiment(config), RESULTS, folder)
+    return (folder / "index.html").read_text()
+
+
+def test_page_is_local_and_whole(here, capsys):
+    html = build(small_config(), here / "report")
+    assert re.findall(r'src="([^"]+)"', html) == ["success.png", "values.png", "training.png", "advantages.png", "positive_rate.png"]
+    assert "http" not in html and "<script" not in html
+    assert sorted(path.name for path in (here / "report").iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
+    for name in FIGURES:
+        assert matplotlib.image.imread(here / "report" / name).std() > 0.01  # something is drawn
+    summary = (here / "report/summary.txt").read_text()
+    assert capsys.readouterr().out.strip() == summary.strip()
+    assert "paired: recap, guidance 2 solved" in summary and "paired: recap, guidance 2 solved" in html
+
+
+def test_same_results_give_the_same_bytes(here):
+    build(small_config(), here / "one")
+    build(small_config(), here / "two")
+    for name in (*FIGURES, "index.html", "summary.txt"):
+        assert (here / "one" / name).read_bytes() == (here / "two" / name).read_bytes(), name
+
+
+def test_experiment_of_returns_only(here):
+    config = {key: value for key, value in small_config().items() if key in ("experiment", "datasets", "returns")}
+    html = build(config, here / "report")
+    assert all((here / "report" / name).exists() for name in FIGURES)  # declared outputs, though there is nothing to show
+    assert "<img" not in html and re.findall(r"<h2[^>]*>([^<]+)", html) == ["Data", "Lineage"]
+
+
+def test_what_is_not_computed_yet_is_left_out(here):
+    shutil.rmtree(RESULTS / "evaluations")
+    shutil.rmtree(RESULTS / "policies")
+    html = build(small_config(), here / "report")
+    assert re.findall(r"<h2[^>]*>([^<]+)", html) == ["Critic", "Labels", "Data", "Lineage"]
+
+
+def test_arms_on_other_initial_states_are_refused(here):
+    path = RESULTS / "evaluations/paired/recap_w1.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(1, "seed", [np.arange(50)]), path)
+    with pytest.raises(UserError, match="recap, guidance 1 and start were run on different initial states"):
+        build(small_config(), here / "report")
+    assert not (here / "report/index.html").exists()
+
+
+def test_changed_dataset_is_refused(here):
+    (path,) = (here / "data/rollouts/data").rglob("*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.filter(np.asarray(table["episode_index"]) != 4), path)
+    with pytest.raises(UserError, match="rollouts changed since it was indexed: episodes removed: 4"):
+        build(small_config(), here / "report")
+
+
+def test_shown_episodes_are_the_first_of_each_outcome(results):
+    episodes = results.episodes("heldout")
+    success, failure = series.value_curves(results)["value"]
+    for curve, outcome in ((success, True), (failure, False)):
+        first = episodes.episode_index[np.flatnonzero(episodes.success == outcome)[0]]
+        assert curve.title == f"{'success' if outcome else 'failure'}, heldout episode {first}"
+    assert success.target[-1] == 0 and failure.target.min() >= -1
+
+
+def test_groups_of_frames_are_disjoint_and_complete(results):
+    for dataset, kind in (("demonstrations", "sft"), ("rollouts", "rollout")):
+        groups = series.frame_groups(kind, results.episodes(dataset))
+        assert np.array_equal(sum(mask.astype(int) for mask in groups.values()), np.ones(results.episodes(dataset).num_frames))
+
+
+def test_positive_rates_are_those_of_the_labels(results):
+    (rates, _) = series.positive_rates(results)
+    labels = results.sidecar("rollouts", "advantages", "n5_q30", ["advantage"]).columns["advantage"]
+    shares = [share * frames for (dataset, _), (share, frames) in rates.rates.items() if dataset == "rollouts"]
+    assert sum(shares) == pytest.approx(labels.sum())
+    assert rates.rates["rollouts", "intervention"][0] == 1.0
+    assert tables.labels_table(results).rows[0][-1] == tables.percent(labels.mean())
+
+
+def test_stage_table_states_what_feeds_what(results):
+    rows = {row[0]: row[1:] for row in provenance.stage_table(results).rows}
+    none = tables.MISSING
+    assert rows["heldout"] == ["given", none, "value", none, none, none]
+    assert rows["demonstrations"][3:5] == ["n5_each", "n5_q30, n5_each"]  # n5_q30 takes its threshold from rollouts only
+    assert rows["rollouts"][-1] == "filtered (successes and interventions), recap"
+
+
+def test_critic_stands_beside_its_baselines(results):
+    rows = {row[1]: row[2] for row in tables.critic_table(results).rows}
+    assert rows == {"critic": "0.081", "constant": "0.240", "time only": "0.177"}
+
+
+def test_lineage_of_every_artefact(results):
+    lineages = results.lineages()
+    kinds = {"index_dataset": 3, "compute_returns": 3, "compute_values": 3, "compute_advantages": 4}
+    kinds |= {"train_critic": 1, "compute_threshold": 2, "train_policy": 3, "evaluate_policy": 4}
+    assert {stage: sum(item.stage == stage for item in lineages.values()) for stage in kinds} == kinds
+
+
+def test_needs_neither_torch_nor_lerobot():
+    code = "import sys, recap_steam.report.page, recap_steam.report.catalogue; print({'torch', 'lerobot'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

@@ -1,0 +1,56 @@
+"""Numbers and sentences of an evaluation: computed from the outcomes, whatever they are."""
+
+import numpy as np
+import pytest
+
+from recap_steam.report.results import Arm
+from recap_steam.report.verdict import format_p, pairs, sentences, summarise
+
+
+def arm(policy: str, solved: int, n: int = 50, scale: float | None = None, frames: int = 40) -> Arm:
+    """An arm that solves the first ``solved`` states."""
+    return Arm(policy, scale, np.arange(n), np.arange(n) < solved, np.full(n, frames))
+
+
+def test_summary_of_counts():
+    reference, other = summarise([arm("start", 25), arm("recap", 31, scale=2.0)], fps=16)
+    assert (reference.n, reference.successes, reference.rate, reference.difference, reference.p_value) == (50, 25, 0.5, None, None)
+    assert (reference.low, reference.high) == pytest.approx((0.366, 0.634), abs=5e-4)  # Wilson, by hand
+    assert reference.successes_per_hour == pytest.approx(25 / (50 * 40 / 16 / 3600))
+    assert other.difference.estimate == pytest.approx(0.12)
+    assert other.p_value == pytest.approx(2 * 0.5**6)  # six states solved by one arm only
+
+
+def test_pairs_count_states_that_only_one_arm_solved():
+    first, second = arm("start", 10), Arm("recap", 1.0, np.arange(50), np.arange(50) >= 8, np.full(50, 40))
+    (pair,) = pairs([first, second])
+    assert (pair.only_first, pair.only_second) == (8, 40)
+
+
+def test_sentence_says_not_significant():
+    (sentence,) = sentences("paired", summarise([arm("start", 25), arm("recap", 28, scale=2.0)], fps=16))
+    assert sentence == (
+        "paired: recap, guidance 2 solved 28 of 50 initial states, start 25; difference +6 points, p = 0.25: "
+        "not significant at this number of episodes."
+    )
+
+
+def test_sentence_says_worse():
+    (sentence,) = sentences("paired", summarise([arm("start", 40), arm("recap", 20, scale=1.0)], fps=16))
+    assert sentence.endswith("difference -40 points, p < 0.001: significantly worse.")
+
+
+def test_level_is_divided_by_the_number_of_comparisons():
+    arms = [arm("start", 25), arm("a", 31), arm("b", 25), arm("c", 25)]  # p = 0.031 for a
+    assert "significantly better" in sentences("paired", summarise(arms[:2], fps=16))[0]
+    assert "not significant" in sentences("paired", summarise(arms, fps=16))[0]
+
+
+def test_single_arm_is_compared_with_nothing():
+    (sentence,) = sentences("paired", summarise([arm("start", 0)], fps=16))
+    assert sentence == "paired: start solved 0 of 50 initial states; nothing was compared with it."
+
+
+@pytest.mark.parametrize(("p_value", "text"), [(0.0001, "< 0.001"), (0.012, "= 0.012"), (0.184, "= 0.18"), (1.0, "= 1.00")])
+def test_p_value_format(p_value, text):
+    assert format_p(p_value) == text
