@@ -10,15 +10,9 @@ rule compute_threshold:
     input:
         script="workflow/scripts/compute_threshold.py",
         normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
-        episodes=lambda wildcards: episodes_files(
-            EXPERIMENT.advantages[wildcards.tag].datasets
-        ),
-        returns=lambda wildcards: returns_of_labels(
-            wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets
-        ),
-        values=lambda wildcards: values_of_labels(
-            wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets
-        ),
+        episodes=lambda wildcards: episodes_files(EXPERIMENT.advantages[wildcards.tag].datasets),
+        returns=lambda wildcards: returns_of_labels(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
+        values=lambda wildcards: values_of_labels(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
     output:
         "<results>/thresholds/{tag}.yaml",
     log:
@@ -27,9 +21,7 @@ rule compute_threshold:
         "../../envs/environment.yaml"
     params:
         config=lambda wildcards: slice_json(
-            datasets=datasets_slice(
-                EXPERIMENT.advantages[wildcards.tag].datasets, "sidecar_root"
-            ),
+            datasets=datasets_slice(EXPERIMENT.advantages[wildcards.tag].datasets, "sidecar_root"),
             **advantages_slice(wildcards.tag),
         ),
         code=code_of("compute_threshold"),
@@ -48,12 +40,8 @@ rule compute_advantages:
         script="workflow/scripts/compute_advantages.py",
         normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
         episodes=lambda wildcards: episodes_files([dataset_of(wildcards)]),
-        returns=lambda wildcards: returns_of_labels(
-            wildcards.tag, [dataset_of(wildcards)]
-        ),
-        values=lambda wildcards: values_of_labels(
-            wildcards.tag, [dataset_of(wildcards)]
-        ),
+        returns=lambda wildcards: returns_of_labels(wildcards.tag, [dataset_of(wildcards)]),
+        values=lambda wildcards: values_of_labels(wildcards.tag, [dataset_of(wildcards)]),
         threshold="<results>/thresholds/{tag}.yaml",
     output:
         "{meta}/advantages_{tag}.parquet",
@@ -78,9 +66,6 @@ rule compute_advantages:
 
 rule advantages:
     input:
-        [
-            sidecar_files("advantages", tag, config.datasets)
-            for tag, config in EXPERIMENT.advantages.items()
-        ],
+        [sidecar_files("advantages", tag, config.datasets) for tag, config in EXPERIMENT.advantages.items()],
     message:
         "Advantages and labels of every tag"

@@ -16,27 +16,15 @@ try:
     EXPERIMENT = load_experiment(RAW)
     check_references(EXPERIMENT)
 except UserError as error:
-    sys.exit(
-        f"error: {error}"
-    )  # one line, where an exception would print the file and line of this statement
+    sys.exit(f"error: {error}")  # one line, where an exception would print the file and line of this statement
 
 # Jobs run the interpreter that runs Snakemake, whether or not its environment is activated.
-os.environ.update(
-    PATH=os.pathsep.join(
-        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
-    )
-)
+os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]))
 
 RESULTS = f"results/{EXPERIMENT.experiment}"
 STATE = f"state/{EXPERIMENT.experiment}"
-DATASET_OF_META = {
-    meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()
-}
-DATASET_OF_ROOT = {
-    os.path.normpath(dataset.path): name
-    for name, dataset in EXPERIMENT.datasets.items()
-    if dataset.collect
-}
+DATASET_OF_META = {meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()}
+DATASET_OF_ROOT = {os.path.normpath(dataset.path): name for name, dataset in EXPERIMENT.datasets.items() if dataset.collect}
 
 CRITIC_FILES = [
     "model.safetensors",
@@ -101,10 +89,7 @@ def entries(section, *names):
 
 def datasets_slice(names, *keys):
     """Entries of `datasets` with path, type and the given keys only."""
-    return {
-        name: {key: RAW["datasets"][name][key] for key in ("path", "type", *keys)}
-        for name in names
-    }
+    return {name: {key: RAW["datasets"][name][key] for key in ("path", "type", *keys)} for name in names}
 
 
 def critic_slice(critic):
@@ -126,9 +111,7 @@ def advantages_slice(tag):
 def code_of(script):
     """Digest of the library code that a script imports: an edit there reruns its rule, as Snakemake cannot see it otherwise."""
     with open(workflow.source_path(f"../scripts/{script}.py")) as file:
-        return code_digest(
-            *re.findall(r"^from (recap_steam[\w.]*) import", file.read(), re.MULTILINE)
-        )
+        return code_digest(*re.findall(r"^from (recap_steam[\w.]*) import", file.read(), re.MULTILINE))
 
 
 def torchrun():
@@ -155,10 +138,7 @@ def frames_files(datasets, image_size):
 
 
 def sidecar_files(kind, tag, datasets):
-    return [
-        f"{meta_folder(name, EXPERIMENT.datasets[name])}/{kind}_{tag}.parquet"
-        for name in datasets
-    ]
+    return [f"{meta_folder(name, EXPERIMENT.datasets[name])}/{kind}_{tag}.parquet" for name in datasets]
 
 
 def returns_of_labels(tag, datasets):
@@ -197,14 +177,8 @@ def arm_files(evaluation):
     config = EXPERIMENT.evaluations[evaluation]
     arms = []
     for policy in config.policies:
-        conditioned = (
-            policy != EXPERT and EXPERIMENT.policies[policy].advantage_tag is not None
-        )
-        arms += (
-            [f"{policy}_w{scale:g}" for scale in config.cfgrl_guidance_scale]
-            if conditioned
-            else [f"{policy}_plain"]
-        )
+        conditioned = policy != EXPERT and EXPERIMENT.policies[policy].advantage_tag is not None
+        arms += [f"{policy}_w{scale:g}" for scale in config.cfgrl_guidance_scale] if conditioned else [f"{policy}_plain"]
     return [f"{RESULTS}/evaluations/{evaluation}/{arm}.parquet" for arm in arms]
 
 
@@ -218,9 +192,7 @@ def unique(names):
 def collected_info(wildcards):
     """The file that stands for a dataset that this workflow collects; nothing for one that was there before."""
     dataset = EXPERIMENT.datasets[wildcards.dataset]
-    return (
-        [f"{os.path.normpath(dataset.path)}/meta/info.json"] if dataset.collect else []
-    )
+    return [f"{os.path.normpath(dataset.path)}/meta/info.json"] if dataset.collect else []
 
 
 def dataset_listing(dataset, *parts):
@@ -233,9 +205,7 @@ def dataset_listing(dataset, *parts):
             f"error: config: datasets.{dataset}.path: no LeRobot dataset in {config.path} (meta/info.json is missing); "
             "correct the path, or say under `collect` how to make the dataset"
         )
-    listing = sorted(
-        line for part in parts for line in list_files(os.path.join(config.path, part))
-    )
+    listing = sorted(line for part in parts for line in list_files(os.path.join(config.path, part)))
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
@@ -257,27 +227,19 @@ def list_files(path):
 def value_datasets(critic):
     """Datasets that a critic values: those it learned from, those held out, those to be labelled."""
     config = EXPERIMENT.critics[critic]
-    labelled = [
-        name
-        for advantages in EXPERIMENT.advantages.values()
-        if advantages.critic == critic
-        for name in advantages.datasets
-    ]
+    labelled = [name for advantages in EXPERIMENT.advantages.values() if advantages.critic == critic for name in advantages.datasets]
     return unique([*config.datasets, *config.eval_datasets, *labelled])
 
 
 def cached_cameras(wildcards):
     """All cameras that critics and policies read from a dataset at one image size: each video is decoded once."""
-    users = [
-        (critic, value_datasets(tag)) for tag, critic in EXPERIMENT.critics.items()
-    ]
+    users = [(critic, value_datasets(tag)) for tag, critic in EXPERIMENT.critics.items()]
     users += [(policy, policy.datasets) for policy in EXPERIMENT.policies.values()]
     return sorted(
         {
             camera
             for user, datasets in users
-            if user.model.image_size == int(wildcards.size)
-            and wildcards.dataset in datasets
+            if user.model.image_size == int(wildcards.size) and wildcards.dataset in datasets
             for camera in user.cameras
         }
     )
@@ -296,6 +258,13 @@ def critic_datasets(wildcards):
     return [*config.datasets, *config.eval_datasets]
 
 
+def training_slice(wildcards):
+    """A critic, its returns and its datasets; held-out ones have no weight."""
+    config = EXPERIMENT.critics[wildcards.tag]
+    datasets = datasets_slice(config.eval_datasets, "sidecar_root") | datasets_slice(config.datasets, "sidecar_root", "weight")
+    return slice_json(datasets=datasets, **critic_slice(wildcards.tag))
+
+
 def init_folder(wildcards):
     """Arguments that name the policy which training starts from."""
     start = EXPERIMENT.policies[wildcards.tag].init_from
@@ -309,11 +278,7 @@ def init_weights(wildcards):
 
 def policy_labels(wildcards):
     config = EXPERIMENT.policies[wildcards.tag]
-    return (
-        sidecar_files("advantages", config.advantage_tag, config.datasets)
-        if config.advantage_tag
-        else []
-    )
+    return sidecar_files("advantages", config.advantage_tag, config.datasets) if config.advantage_tag else []
 
 
 def policy_slice(wildcards):
@@ -335,18 +300,14 @@ def collect_slice(wildcards):
     name = DATASET_OF_ROOT[wildcards.root]
     return slice_json(
         datasets=datasets_slice([name], "collect"),
-        environments=entries(
-            "environments", EXPERIMENT.datasets[name].collect.environment
-        ),
+        environments=entries("environments", EXPERIMENT.datasets[name].collect.environment),
     )
 
 
 def arm_slice(wildcards):
     """An evaluation as if it were of this one policy, so that a new policy or guidance scale only adds arms."""
     evaluation = RAW["evaluations"][wildcards.tag]
-    kept = {
-        key: value for key, value in evaluation.items() if key != "cfgrl_guidance_scale"
-    }
+    kept = {key: value for key, value in evaluation.items() if key != "cfgrl_guidance_scale"}
     return slice_json(
         evaluations={wildcards.tag: {**kept, "policies": [wildcards.policy]}},
         environments=entries("environments", evaluation["environment"]),
@@ -356,12 +317,7 @@ def arm_slice(wildcards):
 def guidance(wildcards):
     """Arguments that set the guidance scale of a conditioned policy."""
     scales = EXPERIMENT.evaluations[wildcards.tag].cfgrl_guidance_scale
-    return [
-        argument
-        for scale in scales
-        if wildcards.arm == f"w{scale:g}"
-        for argument in ("--guidance-scale", repr(scale))
-    ]
+    return [argument for scale in scales if wildcards.arm == f"w{scale:g}" for argument in ("--guidance-scale", repr(scale))]
 
 
 # Published files.
@@ -369,19 +325,11 @@ def guidance(wildcards):
 
 def labels_of(dataset):
     """Advantages tags that label a dataset."""
-    return [
-        tag
-        for tag, advantages in EXPERIMENT.advantages.items()
-        if dataset in advantages.datasets
-    ]
+    return [tag for tag, advantages in EXPERIMENT.advantages.items() if dataset in advantages.datasets]
 
 
 def mixture_slice(wildcards):
-    names = unique(
-        name
-        for tag in labels_of(wildcards.dataset)
-        for name in EXPERIMENT.advantages[tag].datasets
-    )
+    names = unique(name for tag in labels_of(wildcards.dataset) for name in EXPERIMENT.advantages[tag].datasets)
     return slice_json(datasets=datasets_slice(names, "sidecar_root", "weight"))
 
 
@@ -393,8 +341,4 @@ def published_receipts(wildcards):
             f"error: publish_stats: stats.json has room for one of the returns tags {', '.join(EXPERIMENT.returns)}; "
             f"ask for its receipts instead, for example {example}"
         )
-    return [
-        f"{RESULTS}/published/{name}/returns_{tag}.json"
-        for tag in EXPERIMENT.returns
-        for name in EXPERIMENT.datasets
-    ]
+    return [f"{RESULTS}/published/{name}/returns_{tag}.json" for tag in EXPERIMENT.returns for name in EXPERIMENT.datasets]

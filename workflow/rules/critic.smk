@@ -32,12 +32,7 @@ rule train_critic:
         devices=1,
         runtime=1440,
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice(
-                critic_datasets(wildcards), "sidecar_root", "weight"
-            ),
-            **critic_slice(wildcards.tag),
-        ),
+        config=training_slice,
         code=code_of("train_critic"),
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
         frames=lambda wildcards, input: os.path.dirname(input.frames[0]),
@@ -46,8 +41,7 @@ rule train_critic:
     message:
         "Train the critic {wildcards.tag}"
     shell:
-        torchrun()
-        + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
+        torchrun() + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
         " --frames-dir {params.frames} --state-dir {params.state} --output-dir {params.folder} > {log} 2>&1"
 
 
@@ -56,9 +50,7 @@ rule compute_values:
         script="workflow/scripts/compute_values.py",
         critic="<results>/critics/{tag}/model.safetensors",
         episodes=lambda wildcards: episodes_files([dataset_of(wildcards)]),
-        frames=lambda wildcards: frames_files(
-            [dataset_of(wildcards)], EXPERIMENT.critics[wildcards.tag].model.image_size
-        ),
+        frames=lambda wildcards: frames_files([dataset_of(wildcards)], EXPERIMENT.critics[wildcards.tag].model.image_size),
     output:
         "{meta}/values_{tag}.parquet",
     log:
@@ -82,8 +74,7 @@ rule compute_values:
     message:
         "Value every frame of {params.dataset} with the critic {wildcards.tag}"
     shell:
-        torchrun()
-        + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
+        torchrun() + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
         " --critic-dir {params.critic} --episodes {input.episodes} --frames {input.frames} --state-dir {params.state}"
         " --output {output:q} > {log:q} 2>&1"
 
@@ -97,9 +88,6 @@ rule critics:
 
 rule values:
     input:
-        [
-            sidecar_files("values", tag, value_datasets(tag))
-            for tag in EXPERIMENT.critics
-        ],
+        [sidecar_files("values", tag, value_datasets(tag)) for tag in EXPERIMENT.critics],
     message:
         "Values of every dataset that a critic learned from, is judged on or labels"

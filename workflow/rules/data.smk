@@ -17,9 +17,7 @@ rule index_dataset:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice([wildcards.dataset])
-        ),
+        config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
         files=lambda wildcards: dataset_listing(
             wildcards.dataset,
             "data",
@@ -49,9 +47,7 @@ rule cache_frames:
     resources:
         runtime=240,
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice([wildcards.dataset])
-        ),
+        config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
         files=lambda wildcards: dataset_listing(wildcards.dataset, "videos"),
         cameras=cached_cameras,
         code=code_of("cache_frames"),

@@ -10,9 +10,7 @@ State    state/<experiment>/policies/           resumable, undeclared
 rule compute_norm_stats:
     input:
         script="workflow/scripts/compute_norm_stats.py",
-        episodes=lambda wildcards: episodes_files(
-            EXPERIMENT.policies[wildcards.policy].datasets
-        ),
+        episodes=lambda wildcards: episodes_files(EXPERIMENT.policies[wildcards.policy].datasets),
     output:
         "<results>/norm_stats/{policy}.json",
     log:
@@ -38,9 +36,7 @@ rule train_policy:
         policy_labels,
         init_weights,
         script="workflow/scripts/train_policy.py",
-        episodes=lambda wildcards: episodes_files(
-            EXPERIMENT.policies[wildcards.tag].datasets
-        ),
+        episodes=lambda wildcards: episodes_files(EXPERIMENT.policies[wildcards.tag].datasets),
         frames=lambda wildcards: frames_files(
             EXPERIMENT.policies[wildcards.tag].datasets,
             EXPERIMENT.policies[wildcards.tag].model.image_size,
@@ -68,8 +64,7 @@ rule train_policy:
     message:
         "Train the policy {wildcards.tag}"
     shell:
-        torchrun()
-        + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
+        torchrun() + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
         " --frames-dir {params.frames} --norm-stats {input.norm_stats} {params.init:q} --state-dir {params.state}"
         " --output-dir {params.folder} > {log} 2>&1"
 

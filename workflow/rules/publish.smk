@@ -33,9 +33,7 @@ rule merge_stats:
     input:
         script="workflow/scripts/publish_stats.py",
         episodes="<results>/episodes/{dataset}.parquet",
-        returns=lambda wildcards: sidecar_files(
-            "returns", wildcards.tag, [wildcards.dataset]
-        ),
+        returns=lambda wildcards: sidecar_files("returns", wildcards.tag, [wildcards.dataset]),
     output:
         "<results>/published/{dataset}/returns_{tag}.json",
     log:
@@ -58,11 +56,7 @@ rule merge_stats:
 
 rule mixture:
     input:
-        [
-            f"{RESULTS}/published/{name}/mixture.json"
-            for name in EXPERIMENT.datasets
-            if labels_of(name)
-        ],
+        [f"{RESULTS}/published/{name}/mixture.json" for name in EXPERIMENT.datasets if labels_of(name)],
     message:
         "mixture_config.yaml of every labelled dataset"
 

@@ -20,10 +20,7 @@ rule build_report:
             )
             for tag in EXPERIMENT.critics
         ],
-        policies=[
-            in_folder(f"{RESULTS}/policies/{tag}", ["lineage.json", "metrics.jsonl"])
-            for tag in EXPERIMENT.policies
-        ],
+        policies=[in_folder(f"{RESULTS}/policies/{tag}", ["lineage.json", "metrics.jsonl"]) for tag in EXPERIMENT.policies],
         thresholds=threshold_files(EXPERIMENT.advantages),
     output:
         in_folder("<results>/report", REPORT_FILES),

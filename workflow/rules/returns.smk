@@ -31,9 +31,6 @@ rule compute_returns:
 
 rule returns:
     input:
-        [
-            sidecar_files("returns", tag, EXPERIMENT.datasets)
-            for tag in EXPERIMENT.returns
-        ],
+        [sidecar_files("returns", tag, EXPERIMENT.datasets) for tag in EXPERIMENT.returns],
     message:
         "Returns of every dataset by every tag"
