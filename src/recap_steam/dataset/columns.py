@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from recap_steam.errors import UserError
 
@@ -50,15 +49,11 @@ def matrix(table: pa.Table, name: str, path: Path) -> np.ndarray:
     column = single(table[name])
     values, rows = column, len(column)
     if is_list(column.type):
-        widths = pc.list_value_length(column)
         if column.null_count:
             raise UserError(f"{place(table, path, first_true(column.is_null()))}: '{name}' is null; restore the value")
-        width = widths[0].as_py()
-        uneven = pc.not_equal(widths, width)
-        if width == 0 or pc.any(uneven).as_py():
-            row = 0 if width == 0 else first_true(uneven)
-            raise UserError(f"{place(table, path, row)}: '{name}' has {widths[row].as_py()} numbers, others have {width}; restore the row")
         values = column.flatten()
+        if not pa.types.is_fixed_size_list(column.type):
+            _check_widths(column, table, name, path)
     if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         raise UserError(f"{path}: column '{name}' is {column.type}, expected float32 numbers or lists of them; rewrite the column")
     array = values.to_numpy(zero_copy_only=False).reshape(rows, -1)
@@ -66,6 +61,14 @@ def matrix(table: pa.Table, name: str, path: Path) -> np.ndarray:
         row = int(np.argmax(~np.isfinite(array).all(axis=1)))
         raise UserError(f"{place(table, path, row)}: '{name}' holds NaN, null or infinity; repair or drop the episode")
     return array
+
+
+def _check_widths(column: pa.ListArray, table: pa.Table, name: str, path: Path) -> None:
+    widths = np.asarray(column.value_lengths())
+    uneven = (widths != widths[0]) | (widths == 0)
+    if uneven.any():
+        row = first_true(uneven)
+        raise UserError(f"{place(table, path, row)}: '{name}' has {widths[row]} numbers, the first row has {widths[0]}; restore the row")
 
 
 def place(table: pa.Table, path: Path, row: int) -> str:

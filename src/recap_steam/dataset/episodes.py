@@ -1,6 +1,7 @@
 """The episode index as a file: written once by rule index_dataset, verified by every stage that reads it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -157,7 +158,8 @@ def _stat_path(index: Path | str) -> Path:
 def _stat(dataset: Dataset) -> dict[str, list[int]]:
     """Size and modification time (ns) by file, of all that the index is made from."""
     metadata = [path for path in sorted((dataset.root / "meta").glob("*")) if path.name in ("info.json", "tasks.jsonl", "tasks.parquet")]
-    stats = {str(path.relative_to(dataset.root)): path.stat() for path in [*metadata, *dataset.data_files()]}
+    prefix = f"{dataset.root}/"
+    stats = {str(path).removeprefix(prefix): os.stat(path) for path in [*metadata, *dataset.data_files()]}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 

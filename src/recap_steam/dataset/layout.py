@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,10 @@ class Dataset:
             UserError: there is none.
         """
         folder = self.root / Path(self.info.get("data_path", "data")).parts[0]
-        files = sorted(folder.rglob("*.parquet"))
+        files = sorted(os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names if name.endswith(".parquet"))
         if not files:
             raise UserError(f"{folder}: no Parquet file; the dataset {self.name} is empty: check its path, or download or collect it again")
-        return files
+        return [Path(file) for file in files]
 
     def camera_dtype(self, camera: str) -> str:
         """``video`` or ``image``.

@@ -11,25 +11,26 @@ from recap_steam.errors import UserError
 BATCH_ROWS = 1 << 18  # frames held at once from a large file
 
 
-def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """Read ``columns`` and those of ``optional`` that exist, as tables of at most ``BATCH_ROWS`` rows; an empty file gives none.
+def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = (), batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """Read ``columns`` and those of ``optional`` that exist, as tables of at most ``batch_rows`` rows; an empty file gives none.
 
     Raises:
         UserError: unreadable file or missing column.
     """
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pa.OSFile(str(path)) as source:
+            file = pq.ParquetFile(source, pre_buffer=False)
             names = set(file.schema_arrow.names)
             missing = [column for column in columns if column not in names]
             if missing:
                 raise UserError(f"{path}: no column '{missing[0]}'; it has: {', '.join(file.schema_arrow.names)}")
             wanted = [*columns, *(column for column in optional if column in names)]
-            if file.metadata.num_rows <= BATCH_ROWS:  # the common case, and the cheapest way to read a small file
+            if file.metadata.num_rows <= batch_rows:  # the common case, and the cheapest way to read a small file
                 table = file.read(columns=wanted, use_threads=False)
                 if table.num_rows:
                     yield table
                 return
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
+            for batch in file.iter_batches(batch_size=batch_rows, columns=wanted, use_threads=False):
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowException, OSError) as error:
         reason = "it is missing" if isinstance(error, FileNotFoundError) else str(error).strip().split("\n")[0]
