@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment, load_experiment
 from recap_steam.dataset.episodes import index_stage, load_episodes
+from recap_steam.dataset.frames import frames_stage
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.labels.inputs import critic_digest
 from recap_steam.labels.normalizer import fit_normalizer
@@ -74,6 +75,7 @@ def run_small() -> None:
         write_dataset(Path("data") / name, np.random.default_rng(number), demonstrations=name == "demonstrations")
         index_stage(experiment, name, RESULTS / f"episodes/{name}.parquet")
         returns_stage(experiment, name, "fail40", RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, "returns_fail40"))
+    frames_stage(experiment, "heldout", RESULTS / "episodes/heldout.parquet", [CAMERA], 16, RESULTS / "frames/heldout_16px.arrow")
     write_critic(experiment)
     for name in experiment.datasets:
         write_values(experiment, name)

@@ -69,8 +69,8 @@ def report_stage(experiment: Experiment, results_dir: Path, output_dir: Path) ->
     """
     results = Results(experiment, results_dir)
     evaluations = {tag: summaries for tag in experiment.evaluations if (summaries := _summaries(results, tag))}
-    draw_figures(results, evaluations, output_dir)
-    sections = [section for section in _sections(results, evaluations) if section.blocks]
+    shown = draw_figures(results, evaluations, output_dir)
+    sections = [section for section in _sections(results, evaluations, shown) if section.blocks]
     sentences = [sentence for tag, summaries in evaluations.items() for sentence in verdict.sentences(tag, summaries)]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     html = environment.from_string(TEMPLATE.read_text()).render(name=experiment.experiment, verdict=sentences, sections=sections)
@@ -81,7 +81,8 @@ def report_stage(experiment: Experiment, results_dir: Path, output_dir: Path) ->
     print(summary)
 
 
-def draw_figures(results: Results, evaluations: dict[str, list[ArmSummary]], output_dir: Path) -> None:
+def draw_figures(results: Results, evaluations: dict[str, list[ArmSummary]], output_dir: Path) -> set[str]:
+    """Draw every figure; return the names of those that have something to show."""
     drawings = {
         "success.png": (figures.draw_success, {tag: series.arm_points(summaries) for tag, summaries in evaluations.items()}),
         "values.png": (figures.draw_values, series.value_curves(results)),
@@ -92,6 +93,7 @@ def draw_figures(results: Results, evaluations: dict[str, list[ArmSummary]], out
     for name, (draw, data) in drawings.items():
         with atomic_output(output_dir / name) as path:
             draw(path, data)
+    return {name for name, (_, data) in drawings.items() if data}
 
 
 def _summaries(results: Results, evaluation: str) -> list[ArmSummary]:
@@ -99,10 +101,10 @@ def _summaries(results: Results, evaluation: str) -> list[ArmSummary]:
     return verdict.summarise(results.arms(evaluation), frames_per_second(environment))
 
 
-def _sections(results: Results, evaluations: dict[str, list[ArmSummary]]) -> list[Section]:
+def _sections(results: Results, evaluations: dict[str, list[ArmSummary]], shown: set[str]) -> list[Section]:
     return [
         Section("evaluation", "Evaluation", _evaluation_blocks(evaluations)),
-        Section("critic", "Critic", _critic_blocks(results)),
+        Section("critic", "Critic", _critic_blocks(results, shown)),
         Section("labels", "Labels", _label_blocks(results)),
         Section("policies", "Policies", _blocks(tables.policy_table(results), note=POLICY_NOTE)),
         Section("data", "Data", _data_blocks(results)),
@@ -122,12 +124,12 @@ def _evaluation_blocks(evaluations: dict[str, list[ArmSummary]]) -> list[Block]:
     return blocks
 
 
-def _critic_blocks(results: Results) -> list[Block]:
+def _critic_blocks(results: Results, shown: set[str]) -> list[Block]:
     blocks = _blocks(tables.critic_table(results), note=CRITIC_NOTE)
-    if series.value_curves(results):
+    if "values.png" in shown:
         alt = "Value and return over two episodes"
         blocks.append(Block("Value over an episode", figure="values.png", alt=alt, note=series.EPISODE_RULE))
-    if series.training_curves(results):
+    if "training.png" in shown:
         blocks.append(Block("Training of critics and policies", figure="training.png", alt="Training curves"))
     return blocks
 

@@ -21,14 +21,14 @@ def connection(finished, monkeypatch):
 
 def test_views_cover_every_tag_and_dataset(connection):
     counts = {
-        view: connection.sql(f'SELECT count(DISTINCT (tag, dataset)) FROM "{view}"').fetchone()[0]
+        view: connection.execute(f'SELECT count(DISTINCT (tag, dataset)) FROM "{view}"').fetchone()[0]
         for view in ("returns", "values", "advantages")
     }
     assert counts == {"returns": 3, "values": 3, "advantages": 4}
-    frames = connection.sql("SELECT sum(length) FROM episodes").fetchone()[0]
-    assert connection.sql("SELECT count(*) FROM returns").fetchone()[0] == frames
-    assert connection.sql("SELECT count(*) FROM evaluations WHERE policy = 'recap'").fetchone()[0] == 100
-    assert connection.sql("SELECT value FROM metrics WHERE tag = 'value' AND metric = 'eval/mae' ORDER BY step").fetchone()[0] == 0.095
+    frames = connection.execute("SELECT sum(length) FROM episodes").fetchone()[0]
+    assert connection.execute("SELECT count(*) FROM returns").fetchone()[0] == frames
+    assert connection.execute("SELECT count(*) FROM evaluations WHERE policy = 'recap'").fetchone()[0] == 100
+    assert connection.execute("SELECT value FROM metrics WHERE tag = 'value' AND metric = 'eval/mae' ORDER BY step").fetchone()[0] == 0.095
 
 
 @pytest.mark.parametrize("title", catalogue.EXAMPLES)

@@ -1,9 +1,12 @@
 """The report of a finished experiment, of parts of one, and of results that do not belong together."""
 
+import html
+import json
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -14,8 +17,10 @@ from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
 from recap_steam.report import page, provenance, series, tables
 from recap_steam.report.results import Results
+from tests.datasets import image
 from tests.experiments import RESULTS, small_config
 
+SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = ("success.png", "values.png", "advantages.png", "positive_rate.png", "training.png")
 
 
@@ -38,37 +43,51 @@ def build(config: dict, folder) -> str:
     return (folder / "index.html").read_text()
 
 
-def test_page_is_local_and_whole(here, capsys):
-    html = build(small_config(), here / "report")
-    assert re.findall(r'src="([^"]+)"', html) == ["success.png", "values.png", "training.png", "advantages.png", "positive_rate.png"]
-    assert "http" not in html and "<script" not in html
-    assert sorted(path.name for path in (here / "report").iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
+@pytest.fixture(scope="module")
+def built(finished, tmp_path_factory) -> tuple[Path, str]:
+    """The report as the rule's command builds it: its folder, and what the command printed."""
+    folder = tmp_path_factory.mktemp("built") / "report"
+    arguments = ["--config", json.dumps(small_config()), "--results", str(RESULTS), "--output-dir", str(folder)]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=finished, capture_output=True, text=True, check=True)
+    return folder, done.stdout
+
+
+def test_page_is_local_and_whole(built):
+    folder, _ = built
+    text = (folder / "index.html").read_text()
+    assert re.findall(r'src="([^"]+)"', text) == ["success.png", "values.png", "training.png", "advantages.png", "positive_rate.png"]
+    assert "http" not in text and "<script" not in text
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
     for name in FIGURES:
-        assert matplotlib.image.imread(here / "report" / name).std() > 0.01  # something is drawn
-    summary = (here / "report/summary.txt").read_text()
-    assert capsys.readouterr().out.strip() == summary.strip()
-    assert "paired: recap, guidance 2 solved" in summary and "paired: recap, guidance 2 solved" in html
+        assert matplotlib.image.imread(folder / name).std() > 0.01  # something is drawn
 
 
-def test_same_results_give_the_same_bytes(here):
-    build(small_config(), here / "one")
-    build(small_config(), here / "two")
+def test_summary_is_printed_and_kept(built):
+    folder, printed = built
+    summary = (folder / "summary.txt").read_text()
+    assert printed.strip() == summary.strip()
+    (sentence,) = re.findall(r"^\* (paired: recap, guidance 2 solved .*)$", summary, re.MULTILINE)
+    assert html.escape(sentence) in (folder / "index.html").read_text()
+
+
+def test_same_results_give_the_same_bytes(built, here):
+    build(small_config(), here / "again")
     for name in (*FIGURES, "index.html", "summary.txt"):
-        assert (here / "one" / name).read_bytes() == (here / "two" / name).read_bytes(), name
+        assert (here / "again" / name).read_bytes() == (built[0] / name).read_bytes(), name
 
 
 def test_experiment_of_returns_only(here):
     config = {key: value for key, value in small_config().items() if key in ("experiment", "datasets", "returns")}
-    html = build(config, here / "report")
+    page_text = build(config, here / "report")
     assert all((here / "report" / name).exists() for name in FIGURES)  # declared outputs, though there is nothing to show
-    assert "<img" not in html and re.findall(r"<h2[^>]*>([^<]+)", html) == ["Data", "Lineage"]
+    assert "<img" not in page_text and re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Data", "Lineage"]
 
 
 def test_what_is_not_computed_yet_is_left_out(here):
     shutil.rmtree(RESULTS / "evaluations")
     shutil.rmtree(RESULTS / "policies")
-    html = build(small_config(), here / "report")
-    assert re.findall(r"<h2[^>]*>([^<]+)", html) == ["Critic", "Labels", "Data", "Lineage"]
+    page_text = build(small_config(), here / "report")
+    assert re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Critic", "Labels", "Data", "Lineage"]
 
 
 def test_arms_on_other_initial_states_are_refused(here):
@@ -95,6 +114,14 @@ def test_shown_episodes_are_the_first_of_each_outcome(results):
         first = episodes.episode_index[np.flatnonzero(episodes.success == outcome)[0]]
         assert curve.title == f"{'success' if outcome else 'failure'}, heldout episode {first}"
     assert success.target[-1] == 0 and failure.target.min() >= -1
+
+
+def test_frames_above_the_curve_are_those_of_its_steps(results):
+    for curve in series.value_curves(results)["value"]:
+        episode = int(curve.title.rpartition(" ")[2])
+        drawn = [image(episode, step, size=(16, 16)) for step in curve.frame_steps]
+        assert np.array_equal(curve.frames, drawn)
+        assert curve.frame_steps[[0, -1]].tolist() == [0, len(curve.value) - 1]
 
 
 def test_groups_of_frames_are_disjoint_and_complete(results):
