@@ -7,6 +7,7 @@ without a video decoder.
 import contextlib
 import dataclasses
 import fcntl
+import json
 import os
 import shutil
 from collections import Counter
@@ -17,8 +18,8 @@ import numpy as np
 
 from recap_steam.config import CollectConfig, EnvironmentConfig, Experiment
 from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage, code_digest, digest_file
-from recap_steam.simulation.controllers import load_controller
+from recap_steam.lineage import Lineage, code_digest
+from recap_steam.simulation.controllers import load_controller, policy_inputs
 from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key, frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
 
@@ -43,7 +44,7 @@ def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None,
         raise UserError(f"datasets.{dataset}: has no section `collect`, so it cannot be collected; is {output} in place?")
     environment = experiment.environments[collect.environment]
     with _replaced_tree(output.parents[1].resolve()) as root:
-        controller = load_controller(collect.policy, policy_dir, environment, collect.cfgrl_guidance_scale)
+        controller = load_controller(collect.policy, policy_dir, environment, _guidance_scale(collect, policy_dir))
         writer = _create(root, dataset, environment)
         episodes = roll_out(
             environment, controller, seed=collect.seed, num_episodes=collect.num_episodes, collect=collect, record_images=True
@@ -53,9 +54,17 @@ def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None,
             _write(writer, episode, environment)
             totals.update(episodes=1, frames=episode.num_frames, successes=int(episode.success))
             totals.update(interventions=int(episode.interventions.any()), intervention_frames=int(episode.interventions.sum()))
-        writer.finalize()
-        shutil.rmtree(root / "images")  # lerobot's empty staging folder
+        _finalize(writer, root)
         (root / MARKER).write_text(_lineage(dataset, collect, environment, policy_dir, dict(totals)).to_json() + "\n")
+
+
+def _guidance_scale(collect: CollectConfig, policy_dir: Path | None) -> float | None:
+    """The configured guidance where the policy has an indicator; None for a plain one and for the expert."""
+    if policy_dir is None:
+        return None
+    from recap_steam.policy.folder import load_serving
+
+    return collect.cfgrl_guidance_scale if load_serving(policy_dir).conditional else None
 
 
 def _lineage(dataset: str, collect: CollectConfig, environment: EnvironmentConfig, policy_dir: Path | None, statistics: dict) -> Lineage:
@@ -64,7 +73,7 @@ def _lineage(dataset: str, collect: CollectConfig, environment: EnvironmentConfi
         tag=dataset,
         dataset_fingerprint=None,
         parameters={"collect": dataclasses.asdict(collect), "environment": dataclasses.asdict(environment)},
-        inputs={} if policy_dir is None else {"policy": digest_file(policy_dir / "model.safetensors")},
+        inputs=policy_inputs(policy_dir),
         statistics=statistics,
         code=code_digest(__name__),
     )
@@ -101,6 +110,13 @@ def _write(writer, episode: Episode, environment: EnvironmentConfig) -> None:
             }
         )
     writer.save_episode()
+
+
+def _finalize(writer, root: Path) -> None:
+    writer.finalize()
+    shutil.rmtree(root / "images")  # lerobot's empty staging folder
+    stats = root / "meta/stats.json"  # lerobot orders its keys by a set, anew in every process
+    stats.write_text(json.dumps(json.loads(stats.read_text()), indent=4, sort_keys=True) + "\n")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 
 from recap_steam.config import EXPERT, EnvironmentConfig
 from recap_steam.errors import UserError
+from recap_steam.lineage import digest_file
 from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key
 
 if TYPE_CHECKING:
@@ -74,3 +75,8 @@ def load_controller(policy: str, policy_dir: Path | None, config: EnvironmentCon
                 f"{policy_dir}: policy {policy} was trained with {what} {wants}, environment {config.task} has {has}; change either"
             )
     return LearnedPolicy(runner, config, guidance_scale)
+
+
+def policy_inputs(policy_dir: Path | None) -> dict[str, str]:
+    """The lineage's inputs of a rollout: the policy's weights; nothing for the expert."""
+    return {} if policy_dir is None else {"policy": digest_file(policy_dir / "model.safetensors")}

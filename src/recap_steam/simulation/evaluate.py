@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment
+from recap_steam.dataset.episodes import METADATA_KEY
 from recap_steam.files import atomic_output
-from recap_steam.lineage import Lineage, code_digest, digest_file
-from recap_steam.simulation.controllers import load_controller
+from recap_steam.lineage import Lineage, code_digest
+from recap_steam.simulation.controllers import load_controller, policy_inputs
 from recap_steam.simulation.environments import frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
 from recap_steam.simulation.statistics import successes_per_hour
@@ -29,7 +30,7 @@ def evaluate_stage(
     """
     config = experiment.evaluations[evaluation]
     environment = experiment.environments[config.environment]
-    frames_per_second(environment)
+    fps = frames_per_second(environment)
     controller = load_controller(policy, policy_dir, environment, guidance_scale)
     rollouts = roll_out(environment, controller, seed=config.seed, num_episodes=config.num_episodes)
     episodes = list(with_progress(rollouts, config.num_episodes))
@@ -44,8 +45,8 @@ def evaluate_stage(
             "num_episodes": config.num_episodes,
             "seed": config.seed,
         },
-        inputs={} if policy_dir is None else {"policy": digest_file(policy_dir / "model.safetensors")},
-        statistics=_statistics(episodes, frames_per_second(environment)),
+        inputs=policy_inputs(policy_dir),
+        statistics=_statistics(episodes, fps),
         code=code_digest(__name__),
     )
     _write(output, episodes, lineage)
@@ -58,6 +59,6 @@ def _statistics(episodes: list[Episode], fps: int) -> dict:
 
 def _write(output: Path, episodes: list[Episode], lineage: Lineage) -> None:
     columns = {name: np.array([getattr(episode, name) for episode in episodes]) for name in SCHEMA.names}
-    table = pa.table(columns, schema=SCHEMA.with_metadata({"recap_steam": lineage.to_json()}))
+    table = pa.table(columns, schema=SCHEMA.with_metadata({METADATA_KEY: lineage.to_json()}))
     with atomic_output(output) as temporary:
         pq.write_table(table, temporary)

@@ -1,0 +1,202 @@
+"""Collection and evaluation end to end: real simulator, lerobot's own writer and reader, a small pi0.5 with random weights."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from recap_steam.config import load_experiment
+from recap_steam.dataset.episodes import METADATA_KEY
+from recap_steam.dataset.indexing import index_dataset
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.errors import UserError
+from recap_steam.lineage import Lineage
+from recap_steam.policy import pi05
+from recap_steam.policy.folder import Serving, save_policy
+from recap_steam.policy.processors import make_processors
+from recap_steam.simulation.collect import MARKER, collect_stage
+from recap_steam.simulation.evaluate import evaluate_stage
+
+SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
+CAMERA = "observation.images.corner2"
+ENVIRONMENT = {"task": "drawer-open-v3", "prompt": "open the drawer", "image_size": 32, "max_episode_steps": 20}
+COLLECT = {"environment": "drawer", "policy": "expert", "num_episodes": 3, "seed": 4, "action_noise": 0.3, "noise_hold": 2}
+POLICY = {"image_size": 32, "chunk_size": 4, "n_action_steps": 4, "num_inference_steps": 2, "max_token_len": 64, "small": {}}
+
+
+def document(path: Path, environment: dict | None = None, **collect) -> dict:
+    return {
+        "experiment": "test",
+        "environments": {"drawer": {**ENVIRONMENT, **(environment or {})}},
+        "datasets": {"drawers": {"path": str(path), "type": "rollout", "collect": {**COLLECT, **collect}}},
+        "evaluations": {"paired": {"environment": "drawer", "policies": ["p"], "num_episodes": 2, "seed": 90}},
+        "policies": {
+            "p": {
+                "datasets": ["drawers"],
+                "cameras": [CAMERA],
+                "model": POLICY,
+                "optim": {"lr": 0.1},
+                "max_steps": 1,
+                "global_batch_size": 1,
+            }
+        },
+    }
+
+
+def collect(path: Path, policy_dir: Path | None = None, **changes) -> Path:
+    collect_stage(load_experiment(document(path, **changes)), "drawers", policy_dir, path / "meta/info.json")
+    return path
+
+
+def evaluate(output: Path, policy: str, policy_dir: Path | None = None, guidance_scale: float | None = None, **environment) -> Path:
+    evaluate_stage(load_experiment(document(output, environment)), "paired", policy, policy_dir, guidance_scale, output)
+    return output
+
+
+def run_script(name: str, *arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, SCRIPTS / name, *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def expert_data(tmp_path_factory) -> Path:
+    return collect(tmp_path_factory.mktemp("data") / "drawers")
+
+
+@pytest.fixture(scope="module")
+def policy_dir(tmp_path_factory) -> Path:
+    return make_policy_folder(tmp_path_factory.mktemp("policy"), conditional=True)
+
+
+def make_policy_folder(folder: Path, conditional: bool) -> Path:
+    """Random weights; the expert's adaptive norms start at zero, which would make it blind to its input: perturb them."""
+    torch.manual_seed(0)
+    model = load_experiment(document(folder)).policies["p"].model
+    config = pi05.make_config(model, [CAMERA], 4, 4)
+    policy = pi05.build(config, model.small)
+    for name, parameter in policy.named_parameters():
+        if ".dense." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    ranges = {"q01": [-1.0] * 4, "q99": [1.0] * 4, "mean": [0.0] * 4, "std": [1.0] * 4, "min": [-1.0] * 4, "max": [1.0] * 4, "count": [9]}
+    tokenizer = make_tokenizer()
+    processors = make_processors(config, {"observation.state": ranges, "action": ranges}, tokenizer)
+    serving = Serving(conditional, 1.0 if conditional else None, [CAMERA], 32, 4, 4, 4, 4, 2, model.small)
+    save_policy(folder, policy, policy.model.state_dict(), processors, tokenizer, serving)
+    return folder
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    specials, alphabet = ["<pad>", "<eos>", "<bos>", "<unk>"], pre_tokenizers.ByteLevel.alphabet()
+    lines = ["Task: open the drawer Advantage: positive, State: 12 255 0;\nAction: "]
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=512, special_tokens=specials, initial_alphabet=alphabet))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>")
+
+
+def test_stock_lerobot_reads_the_dataset(expert_data):
+    dataset = LeRobotDataset("local/drawers", root=expert_data)
+    assert dataset.meta.total_episodes == 3 and dataset.fps == 16
+    first = dataset[0]
+    assert first[CAMERA].shape == (3, 32, 32) and first["action"].shape == (4,) and first["task"] == "open the drawer"
+    assert first["is_success"].dtype == torch.bool and first["intervene_flag"].dtype == torch.bool
+    assert np.abs(np.stack([frame["action"] for frame in dataset])).max() == 1.0
+
+
+def test_our_index_agrees_with_the_collection_record(expert_data):
+    episodes, _ = index_dataset(open_dataset("drawers", expert_data), "rollout")
+    record = Lineage.from_json((expert_data / MARKER).read_text(), path=expert_data)
+    assert record.statistics["episodes"] == len(episodes.length) == 3
+    assert record.statistics["frames"] == episodes.num_frames
+    assert record.statistics["successes"] == episodes.success.sum() > 0
+    assert not episodes.interventions().any()
+
+
+def test_a_second_collection_replaces_the_first_and_has_the_same_bytes(tmp_path):
+    """By another process, at the same path: lerobot's Parquet metadata carry a hash over the names of staging files."""
+    path = tmp_path / "drawers"
+    config = json.dumps(document(path, num_episodes=1))
+    finished = run_script("collect_dataset.py", "--config", config, "--dataset", "drawers", "--output", path / "meta/info.json")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith("1/1 episodes, ")
+    first = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    (path / "meta/info.json").unlink()  # as Snakemake does before it runs a job again
+    (path / "meta/returns_old.parquet").write_bytes(b"stale")
+    collect(path, num_episodes=1)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == first
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_this_stage_did_not_make_is_refused(expert_data, tmp_path):
+    shutil.copytree(expert_data, tmp_path / "theirs")
+    (tmp_path / "theirs" / MARKER).unlink()
+    with pytest.raises(UserError, match="holds files that this stage did not make"):
+        collect(tmp_path / "theirs")
+    assert (tmp_path / "theirs/meta/info.json").is_file()
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    workshop = tmp_path / ".drawers.partial"
+    (workshop / "drawers").mkdir(parents=True)
+    first = os.open(workshop, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    with pytest.raises(UserError, match="another process is collecting this dataset"):
+        collect(tmp_path / "drawers")
+    assert (workshop / "drawers").is_dir()
+    os.close(first)  # that process was killed: what it left is cleared away
+    collect(tmp_path / "drawers", num_episodes=1, environment={"max_episode_steps": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["drawers"]
+
+
+def test_a_policy_collects_with_flagged_corrections(policy_dir, tmp_path):
+    changes = {"policy": "p", "intervention_probability": 1.0, "intervention_after": 5}
+    collect(tmp_path / "drawers", policy_dir, environment={"max_episode_steps": 30}, **changes)
+    episodes, _ = index_dataset(open_dataset("drawers", tmp_path / "drawers"), "rollout")
+    flags = np.split(episodes.interventions(), episodes.offsets[1:-1])
+    assert all(np.array_equal(flag, np.arange(len(flag)) >= 5) for flag in flags)
+    assert episodes.success.all()  # a random policy alone does not open the drawer
+
+
+def test_a_failed_collection_leaves_nothing(policy_dir, tmp_path):
+    with pytest.raises(UserError, match=r"cameras \['observation.images.corner2'\], environment drawer-open-v3 has"):
+        collect(tmp_path / "drawers", policy_dir, environment={"camera_name": "corner3"}, policy="p")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arms_of_an_evaluation_are_paired_and_reproducible(policy_dir, tmp_path):
+    arms = [evaluate(tmp_path / f"w{scale}.parquet", "p", policy_dir, scale) for scale in (1.0, 3.0)]
+    again = evaluate(tmp_path / "again.parquet", "p", policy_dir, 3.0)
+    assert again.read_bytes() == arms[1].read_bytes()
+    tables = [pq.read_table(arm) for arm in arms]
+    assert tables[0].column_names == ["episode", "seed", "success", "num_frames"]
+    assert all(table["seed"].to_pylist() == [90, 91] for table in tables)
+    lineage = Lineage.from_json(tables[1].schema.metadata[METADATA_KEY], path=arms[1])
+    assert lineage.parameters["cfgrl_guidance_scale"] == 3.0 and lineage.parameters["environment"]["task"] == "drawer-open-v3"
+    assert lineage.statistics["frames"] == sum(tables[1]["num_frames"].to_pylist())
+
+
+def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_collection(tmp_path):
+    plain = make_policy_folder(tmp_path / "plain", conditional=False)
+    with pytest.raises(UserError, match="trained without the advantage indicator"):
+        evaluate(tmp_path / "w2.parquet", "p", plain, 2.0)
+    collect(tmp_path / "drawers", plain, environment={"max_episode_steps": 4}, policy="p", num_episodes=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawers", "plain"]
+
+
+def test_the_evaluation_script_leaves_a_clean_log(tmp_path):
+    config, output = json.dumps(document(tmp_path)), tmp_path / "expert.parquet"
+    finished = run_script("evaluate_policy.py", "--config", config, "--evaluation", "paired", "--policy", "expert", "--output", output)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith("2/2 episodes, 2 successes, ")
+    assert pq.read_table(output)["success"].to_pylist() == [True, True]
