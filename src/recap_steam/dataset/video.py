@@ -43,7 +43,7 @@ def read_video(dataset: Dataset, episodes: Episodes, camera: str) -> Iterator[np
             reader = _FileReader(span.path, dataset.fps)
         yield from reader.episode(index, length, span)
         if span.to_s is None:
-            reader.expect_end(index, length)
+            reader.expect_end()
 
 
 class _FileReader:
@@ -53,6 +53,7 @@ class _FileReader:
         self.path = path
         self._fps = fps
         self._frames = self._decode()
+        self._place = str(path)  # file and episode, to open messages with
         self._next = 0  # number of the frame that comes next, counted from the start of the file
 
     def reaches(self, span: VideoSpan) -> bool:
@@ -61,23 +62,23 @@ class _FileReader:
 
     def episode(self, index: int, length: int, span: VideoSpan) -> Iterator[np.ndarray]:
         """The ``length`` frames of an episode; frames of other episodes before it are skipped."""
+        self._place = f"{self.path}: episode {index}"
         first = round(span.from_s * self._fps)
         if span.to_s is not None and round(span.to_s * self._fps) - first != length:
             recorded = round(span.to_s * self._fps) - first
-            raise UserError(f"{self.path}: episode {index} has {length} frames, its video span {recorded}; correct meta/episodes")
+            raise UserError(f"{self._place} has {length} frames, its video span {recorded}; correct meta/episodes")
         for number in range(self._next, first + length):
             frame = next(self._frames, None)
             if frame is None:
-                where = f"{self.path}: episode {index}"
-                raise UserError(f"{where}: the video ends {first + length - number} frames before the episode does; {REMEDY}")
+                raise UserError(f"{self._place}: the video ends {first + length - number} frames before the episode does; {REMEDY}")
             self._next = number + 1
             if number >= first:
                 yield frame.to_ndarray(format="rgb24")
 
-    def expect_end(self, index: int, length: int) -> None:
+    def expect_end(self) -> None:
         """A file of one episode holds no further frame."""
         if next(self._frames, None) is not None:
-            raise UserError(f"{self.path}: episode {index} has {length} frames, its video has more; {REMEDY}")
+            raise UserError(f"{self._place}: the video has more frames than the episode; {REMEDY}")
 
     def _decode(self) -> Iterator[Any]:
         import av  # here, because stages without images should start fast
@@ -91,9 +92,9 @@ class _FileReader:
                     first = frame.time if first is None else first
                     if abs((frame.time - first) * self._fps - number) > 0.5:
                         raise UserError(
-                            f"{self.path}: frame {number} is at {frame.time - first:.3f} s, expected {number / self._fps:.3f} s at "
+                            f"{self._place}: frame {number} is at {frame.time - first:.3f} s, expected {number / self._fps:.3f} s at "
                             f"{self._fps:g} frames/s; a frame is missing or the frame rate is another: {REMEDY}"
                         )
                     yield frame
         except (av.FFmpegError, IndexError) as error:
-            raise UserError(f"{self.path}: not a readable video ({type(error).__name__}); {REMEDY}") from None
+            raise UserError(f"{self._place}: not a readable video ({type(error).__name__}); {REMEDY}") from None
