@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, GREY = "#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#8A8F98"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, SKY, GREY)
@@ -96,7 +97,7 @@ def draw_success(path: Path, evaluations: dict[str, list[ArmPoint]]) -> None:
         for row, point in enumerate(points):
             color = GREY if row == 0 else BLUE
             axis.plot([100 * point.low, 100 * point.high], [row, row], color=color, linewidth=2.5, solid_capstyle="round")
-            axis.plot(100 * point.rate, row, "o", color=color, markersize=8)
+            axis.plot(100 * point.rate, row, "o", color=color, markersize=8, clip_on=False)
         axis.set(title=tag, xlim=(0, 100), ylim=(len(points) - 0.5, -0.5))
         axis.set_yticks(range(len(points)), [point.label for point in points])
         axis.grid(axis="y", visible=False)
@@ -121,20 +122,22 @@ def draw_values(path: Path, curves: dict[str, list[ValueCurve]]) -> None:
 
 def _draw_value_panel(panel: SubFigure, curve: ValueCurve, title: str, limits: tuple[float, float]) -> None:
     steps = np.arange(len(curve.value))
-    strip, axis = panel.subplots(2, 1, height_ratios=[1, 2.6])
-    _draw_strip(strip, curve)
-    strip.set_title(title)
+    if curve.frames is None:
+        top = axis = panel.subplots()
+    else:
+        top, axis = panel.subplots(2, 1, height_ratios=[1, 2.6])
+        _draw_strip(top, curve)
+    top.set_title(title)
     axis.plot(steps, curve.target, color=GREY, linestyle="--", linewidth=1.5, label="return (target)")
     axis.plot(steps, curve.value, color=BLUE, linewidth=2, label="value")
     _shade(axis, curve.intervention)
     axis.set(xlabel="frame of the episode", ylabel="normalised return", xlim=(-0.5, len(steps) - 0.5), ylim=limits)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(loc="best")
 
 
 def _draw_strip(axis: Axes, curve: ValueCurve) -> None:
     axis.axis("off")
-    if curve.frames is None:
-        return
     gap = max(1, curve.frames.shape[2] // 20)
     padded = np.pad(curve.frames, ((0, 0), (0, 0), (0, gap), (0, 0)), constant_values=255)
     strip = np.concatenate(list(padded), axis=1)[:, :-gap]

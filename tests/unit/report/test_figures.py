@@ -1,0 +1,48 @@
+"""Figures of unusual results: everything equal, a single episode, many pools, nothing at all."""
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from recap_steam.report import figures
+from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates, TrainingCurve, ValueCurve
+
+
+def curve(length: int) -> ValueCurve:
+    steps = np.arange(length)
+    return ValueCurve("success, a episode 0", -0.5 + 0 * steps, -steps[::-1] / 100, steps > 1e9, None, steps[:1])
+
+
+CASES = {
+    "one arm that never succeeds": (figures.draw_success, {"paired": [ArmPoint("start", 0.0, 0.0, 0.07)]}),
+    "two evaluations": (figures.draw_success, {"a": [ArmPoint("start", 0.5, 0.4, 0.6)] * 3, "b": [ArmPoint("start", 1.0, 0.9, 1.0)]}),
+    "no failure, one frame, no camera": (figures.draw_values, {"value": [curve(1)]}),
+    "critics with one and two episodes": (figures.draw_values, {"a": [curve(20)], "b": [curve(20), curve(30)]}),
+    "equal advantages": (figures.draw_advantages, [AdvantageHistogram("tag", {"failure": np.zeros(50)}, {"all": 0.0})]),
+    "many thresholds": (
+        figures.draw_advantages,
+        [AdvantageHistogram("tag", {"success": np.linspace(-1, 1, 99)}, {f"task {number}": number / 20 for number in range(12)})],
+    ),
+    "one dataset": (figures.draw_positive_rate, [PositiveRates("tag", {("rollouts", "failure"): (0.0, 7)})]),
+    "one logged step": (figures.draw_training, {"loss": [TrainingCurve("value", np.array([1.0]), np.array([5.3]))]}),
+    "no evaluation": (figures.draw_success, {}),
+    "no values": (figures.draw_values, {}),
+    "no advantages": (figures.draw_advantages, []),
+    "no labels": (figures.draw_positive_rate, []),
+    "no training": (figures.draw_training, {}),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", CASES)
+def test_draws(case, tmp_path):
+    draw, data = CASES[case]
+    draw(tmp_path / "figure", data)
+    height, width, _ = matplotlib.image.imread(tmp_path / "figure", format="png").shape
+    assert width in (1350, 843) and height >= 150
+
+
+def test_style_does_not_leak():
+    before = dict(matplotlib.rcParams)
+    figures.draw_success("/dev/null", {})
+    assert dict(matplotlib.rcParams) == before
