@@ -1,0 +1,74 @@
+"""A trained policy as a function from observations to actions."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from recap_steam import devices
+from recap_steam.dataset.resize import resize_with_pad
+from recap_steam.errors import UserError
+from recap_steam.policy.folder import PolicyFolder, load_policy
+from recap_steam.policy.guidance import sample_guided
+from recap_steam.policy.images import model_images, to_float
+from recap_steam.policy.processors import encode
+from recap_steam.policy.prompts import PLAIN, POSITIVE, with_indicator
+
+
+class PolicyRunner:
+    """Batched inference. The caller supplies the noise, so an episode's actions depend neither on its neighbours nor on hidden state.
+
+    Attributes:
+        cameras: camera keys that ``act`` needs.
+        state_dim, action_dim: widths of states and actions in environment units.
+        noise_shape: shape of one observation's noise, (chunk_size, max_action_dim).
+    """
+
+    def __init__(self, folder: PolicyFolder):
+        self._policy = folder.policy.to(devices.device())
+        self._preprocessor, self._postprocessor, self._serving = folder.preprocessor, folder.postprocessor, folder.serving
+        self.cameras, self.state_dim, self.action_dim = folder.serving.cameras, folder.serving.state_dim, folder.serving.action_dim
+        self.noise_shape = (folder.policy.config.chunk_size, folder.policy.config.max_action_dim)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "PolicyRunner":
+        """Raises UserError where the folder is incomplete or its weights do not fit."""
+        return cls(load_policy(folder))
+
+    @torch.no_grad()
+    def act(
+        self, images: dict[str, np.ndarray], states: np.ndarray, tasks: list[str], guidance_scale: float | None, noise: np.ndarray
+    ) -> np.ndarray:
+        """Next actions of B observations.
+
+        Args:
+            images: by camera key, (B, H, W, 3) uint8; resized as the training frames were.
+            states: (B, state_dim) float32, environment units.
+            tasks: B task texts, without indicator.
+            guidance_scale: w of ``v_plain + w (v_positive - v_plain)``; None: the plain prompt.
+            noise: (B, *noise_shape) float32, standard normal.
+
+        Returns:
+            (B, n_action_steps, action_dim) float32, environment units.
+
+        Raises:
+            UserError: a camera is missing, a prompt is too long, or guidance is asked of a policy without indicator.
+        """
+        if guidance_scale is not None and not self._serving.conditional:
+            raise UserError("guidance scale: this policy was trained without the advantage indicator; evaluate it without guidance")
+        camera_images, masks = model_images(self._policy, {camera: self._image(images, camera) for camera in self.cameras})
+        scale = guidance_scale or 0
+        plain = None if scale == 1 else self._prompt(states, tasks, PLAIN)
+        positive = None if scale == 0 else self._prompt(states, tasks, POSITIVE)
+        start = torch.from_numpy(noise).to(devices.device())
+        chunk = sample_guided(self._policy.model, camera_images, masks, plain, positive, scale, start)
+        return self._postprocessor(chunk[:, : self._serving.n_action_steps, : self.action_dim]).numpy()
+
+    def _image(self, images: dict[str, np.ndarray], camera: str) -> torch.Tensor:
+        if camera not in images:
+            raise UserError(f"camera {camera}: the policy needs it, but the observation has only {', '.join(images)}")
+        return to_float(torch.from_numpy(resize_with_pad(images[camera], self._serving.image_size)).to(devices.device()))
+
+    def _prompt(self, states: np.ndarray, tasks: list[str], kind: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens, mask = encode(self._preprocessor, states, [with_indicator(task, kind) for task in tasks])
+        return tokens.to(devices.device()), mask.to(devices.device())

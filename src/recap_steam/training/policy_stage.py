@@ -1,0 +1,99 @@
+"""Rule train_policy: from the experiment and its files to a trained policy's folder."""
+
+import dataclasses
+from pathlib import Path
+
+from recap_steam import devices
+from recap_steam.config import Experiment, PolicyModelConfig
+from recap_steam.dataset.frames import FrameCache
+from recap_steam.errors import UserError
+from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.policy import pi05
+from recap_steam.policy.folder import load_policy
+from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage
+from recap_steam.policy.processors import make_processors, statistics_of
+from recap_steam.policy.prompts import tokenizer_corpus
+from recap_steam.policy.samples import Source, load_sources, mixture_weights
+from recap_steam.sidecar import sidecar_path
+from recap_steam.tokenizer import load_tokenizer, train_tokenizer
+from recap_steam.training.loop import train
+from recap_steam.training.policy import PolicyTraining
+
+
+def train_policy_stage(
+    experiment: Experiment,
+    tag: str,
+    episodes_dir: Path,
+    frames_dir: Path,
+    norm_stats: Path,
+    state_dir: Path,
+    output_dir: Path,
+    init_dir: Path | None = None,
+) -> None:
+    """Train policy ``tag``. Called in every process of torchrun; resumes from ``state_dir``.
+
+    Args:
+        norm_stats: the policy's statistics; unused if it starts from another policy, whose own it keeps.
+        init_dir: folder of the policy that training starts from (``init_from``).
+
+    Raises:
+        UserError: inputs that are missing or of another lineage, weights that do not fit, and what ``train`` raises.
+    """
+    config = experiment.policies[tag]
+    if (config.init_from is None) != (init_dir is None):
+        raise UserError(f"policies.{tag}.init_from is {config.init_from}, so --init-dir must be {'absent' if init_dir else 'given'}")
+    with devices.distributed():
+        devices.seed(config.seed)
+        sources = load_sources(experiment, tag, episodes_dir, with_labels=True)
+        size = config.model.image_size
+        frames = [FrameCache.open(frames_dir / f"{s.name}_{size}px.arrow", s.episodes, image_size=size) for s in sources]
+        policy, processors, tokenizer = _start(experiment, tag, sources, norm_stats, init_dir)
+        weights = mixture_weights(experiment, tag, sources)
+        trainable = PolicyTraining(config, policy, processors, tokenizer, sources, frames, weights)
+        lineage = _lineage(experiment, tag, sources, norm_stats, init_dir)
+        train(trainable, config, state_dir, output_dir, lineage)
+
+
+def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: Path, init_dir: Path | None) -> tuple:
+    """The policy that training starts from, its processors and its tokenizer."""
+    config = experiment.policies[tag]
+    stock = pi05.make_config(config.model, config.cameras, sources[0].states.shape[1], sources[0].actions.shape[1])
+    policy = pi05.build(stock, config.model.small)
+    if init_dir:
+        statistics = statistics_of(load_policy(init_dir).preprocessor)
+        pi05.load_weights(policy, init_dir / "model.safetensors")
+        tokenizer = load_tokenizer(init_dir / "tokenizer")
+    else:
+        statistics = load_statistics(norm_stats, **norm_stats_lineage(experiment, tag, sources))
+        tokenizer = _tokenizer(config.model, sources)
+        if config.model.pretrained_path:
+            pi05.load_weights(policy, Path(config.model.pretrained_path) / "model.safetensors")
+    embedded = policy.model.get_parameter(pi05.EMBEDDING).shape[0]
+    if len(tokenizer) > embedded:
+        raise UserError(f"policies.{tag}.model: the tokenizer has {len(tokenizer)} tokens, the model embeds {embedded}; give its own")
+    return policy, make_processors(stock, statistics, tokenizer), tokenizer
+
+
+def _tokenizer(model: PolicyModelConfig, sources: list[Source]):
+    if model.tokenizer_path:
+        return load_tokenizer(model.tokenizer_path)
+    if model.pretrained_path:
+        return load_tokenizer(Path(model.pretrained_path) / "tokenizer")
+    if model.small is None:
+        raise UserError("policies.*.model.tokenizer_path: a full-size policy needs PaliGemma's tokenizer; give its local folder")
+    tasks = sorted({task for source in sources for task in source.episodes.tasks})
+    return train_tokenizer(tokenizer_corpus(tasks), model.small.vocab_size)
+
+
+def _lineage(experiment: Experiment, tag: str, sources: list[Source], norm_stats: Path, init_dir: Path | None) -> Lineage:
+    config = experiment.policies[tag]
+    inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
+    files = {"init": init_dir / "model.safetensors"} if init_dir else {"norm_stats": norm_stats}
+    if config.model.pretrained_path:
+        files["pretrained"] = Path(config.model.pretrained_path) / "model.safetensors"
+    if config.advantage_tag:
+        stem = f"advantages_{config.advantage_tag}"
+        files |= {f"advantages/{name}": sidecar_path(experiment.datasets[name], name, stem) for name in config.datasets}
+    inputs |= {name: digest_file(path) for name, path in files.items()}
+    parameters = {"policy": dataclasses.asdict(config), "weights": {name: experiment.datasets[name].weight for name in config.datasets}}
+    return Lineage("train_policy", tag, None, parameters, inputs, {}, code_digest(__name__))

@@ -1,0 +1,54 @@
+"""A small pi0.5 with a real tokenizer, processors and statistics, for the tests of policies."""
+
+import numpy as np
+import torch
+
+from recap_steam.config import PolicyModelConfig, SmallPi05Config
+from recap_steam.policy import pi05
+from recap_steam.policy.norm_stats import compute_statistics
+
+CAMERA = "observation.images.front"
+STATE_DIM, ACTION_DIM = 3, 2
+SMALL = SmallPi05Config(
+    width=32,
+    mlp_dim=64,
+    depth=2,
+    head_dim=8,
+    expert_width=32,
+    expert_mlp_dim=64,
+    vision_width=16,
+    vision_mlp_dim=32,
+    vision_depth=1,
+    vision_heads=2,
+    patch_size=16,
+    vocab_size=512,
+)
+MODEL = PolicyModelConfig(
+    pretrained_path=None,
+    tokenizer_path=None,
+    image_size=32,
+    chunk_size=4,
+    n_action_steps=3,
+    num_inference_steps=3,
+    max_token_len=64,
+    small=SMALL,
+    train_expert_only=False,
+    freeze_vision_encoder=False,
+)
+
+
+CONFIG = pi05.make_config(MODEL, [CAMERA], STATE_DIM, ACTION_DIM)
+
+
+def make_statistics(states: np.ndarray, actions: np.ndarray) -> dict[str, dict[str, list]]:
+    return {"observation.state": compute_statistics(lambda: [states]), "action": compute_statistics(lambda: [actions])}
+
+
+def make_policy() -> pi05.PI05Policy:
+    """Random weights. The expert's adaptive norms start at zero, so that at first nothing depends on the prompt: perturb them."""
+    torch.manual_seed(0)
+    policy = pi05.build(CONFIG, SMALL).eval()
+    for name, parameter in policy.named_parameters():
+        if ".dense." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return policy

@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from lerobot.policies.factory import make_pre_post_processors
+from lerobot.policies.pi05.modeling_pi05 import PI05Policy
+from safetensors.torch import load_file, save_file
+
+from recap_steam.errors import UserError
+from recap_steam.policy import pi05
+from recap_steam.policy.folder import Serving, load_policy, load_serving, save_policy
+from recap_steam.policy.prompts import POSITIVE, with_indicator
+from recap_steam.policy.runner import PolicyRunner
+from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM
+
+
+@pytest.fixture
+def folder(policy, processors, tokenizer, tmp_path):
+    serving = Serving(
+        conditional=True,
+        default_guidance_scale=1.0,
+        cameras=[CAMERA],
+        image_size=MODEL.image_size,
+        state_dim=STATE_DIM,
+        action_dim=ACTION_DIM,
+        chunk_size=MODEL.chunk_size,
+        n_action_steps=MODEL.n_action_steps,
+        num_inference_steps=MODEL.num_inference_steps,
+        small=SMALL,
+    )
+    save_policy(tmp_path, policy, policy.model.state_dict(), processors, tokenizer, serving)
+    return tmp_path
+
+
+@pytest.fixture
+def noise():
+    return np.random.default_rng(3).standard_normal((2, MODEL.chunk_size, 32), np.float32)
+
+
+@pytest.mark.parametrize(("scale", "suffix"), [(None, ""), (0.0, ""), (1.0, "\nAdvantage: positive")])
+def test_stock_lerobot_loads_the_folder_and_acts_identically(folder, observations, noise, scale, suffix):
+    images, states, tasks = observations
+    with pi05.sizes(SMALL):
+        stock = PI05Policy.from_pretrained(folder)
+    overrides = {"tokenizer_processor": {"tokenizer_name": str(folder / "tokenizer")}}
+    before, after = make_pre_post_processors(stock.config, pretrained_path=str(folder), preprocessor_overrides=overrides)
+    pixels = torch.from_numpy(images[CAMERA]).permute(0, 3, 1, 2).float() / 255
+    batch = before({CAMERA: pixels, "observation.state": torch.from_numpy(states), "task": [task + suffix for task in tasks]})
+    expected = after(stock.predict_action_chunk(batch, noise=torch.from_numpy(noise)))[:, : MODEL.n_action_steps]
+
+    actions = PolicyRunner.load(folder).act(images, states, tasks, scale, noise)
+    assert actions.shape == (2, MODEL.n_action_steps, ACTION_DIM) and actions.dtype == np.float32
+    np.testing.assert_array_equal(actions, expected.numpy())
+
+
+def test_indicator_changes_the_actions_and_guidance_goes_on_in_its_direction(folder, observations, noise):
+    runner = PolicyRunner.load(folder)
+    plain, positive, guided = (runner.act(*observations, scale, noise) for scale in (0.0, 1.0, 2.0))
+    assert np.abs(positive - plain).max() > 1e-3
+    assert np.vdot(guided - positive, positive - plain) > 0
+
+
+def test_actions_do_not_depend_on_the_neighbours_in_the_batch(folder, observations, noise):
+    images, states, tasks = observations
+    runner = PolicyRunner.load(folder)
+    both = runner.act(images, states, tasks, 1.5, noise)
+    alone = runner.act({CAMERA: images[CAMERA][1:]}, states[1:], tasks[1:], 1.5, noise[1:])
+    np.testing.assert_allclose(alone[0], both[1], atol=1e-5)
+
+
+def test_serving_file_tells_how_to_prompt(folder):
+    document = json.loads((folder / "serving.json").read_text())
+    assert document["task_suffixes"]["positive"] == with_indicator("", POSITIVE) == "\nAdvantage: positive"
+    assert document["default_guidance_scale"] == 1.0
+    assert load_serving(folder).small == SMALL
+
+
+def test_folder_names_no_path_of_this_machine(folder):
+    for path in folder.rglob("*.json"):
+        assert str(folder) not in path.read_text()
+
+
+def test_embedding_survives_lerobots_loader_in_any_order_of_tensors(folder):
+    """It copies the language-model head, which never trains, over the embedding if the head comes last."""
+    weights = load_file(folder / "model.safetensors")
+    assert torch.equal(weights[f"model.{pi05.LM_HEAD}"], weights[f"model.{pi05.EMBEDDING}"])
+
+
+@pytest.mark.parametrize(
+    "name", ["serving.json", "config.json", "policy_preprocessor.json", "tokenizer/tokenizer.json", "model.safetensors"]
+)
+def test_incomplete_folder_is_one_line(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(UserError, match=name):
+        load_policy(folder)
+
+
+def test_foreign_weights_are_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.action_out_proj.bias"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"missing tensor action_out_proj\.bias"):
+        load_policy(folder)
+
+
+def test_runner_refuses_guidance_without_indicator_and_missing_cameras(folder, observations, noise):
+    serving = json.loads((folder / "serving.json").read_text())
+    (folder / "serving.json").write_text(json.dumps({**serving, "conditional": False}))
+    runner = PolicyRunner.load(folder)
+    images, states, tasks = observations
+    with pytest.raises(UserError, match="without the advantage indicator"):
+        runner.act(images, states, tasks, 1.0, noise)
+    with pytest.raises(UserError, match=CAMERA):
+        runner.act({"observation.images.other": images[CAMERA]}, states, tasks, None, noise)
