@@ -35,7 +35,7 @@ HELP = (
     "Type SQL on one line. Tables: episodes, returns, values, advantages, evaluations, metrics.\n"
     "Also: tables (and their columns), examples (list), N (run example N), help, quit."
 )
-TABLES = "SELECT table_name, list(column_name ORDER BY ordinal_position) AS columns FROM information_schema.columns GROUP BY ALL"
+TABLES = "SELECT table_name, list(column_name ORDER BY ordinal_position) AS columns FROM information_schema.columns GROUP BY 1 ORDER BY 1"
 
 
 def open_catalogue(experiment: Experiment, results_dir: Path) -> duckdb.DuckDBPyConnection:
@@ -101,7 +101,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     try:
         result = connection.sql(sql)
     except duckdb.Error as error:
-        raise UserError(str(error)) from None
+        raise UserError(str(error).splitlines()[0]) from None
     if result is not None:
         result.show(max_rows=100)
 
