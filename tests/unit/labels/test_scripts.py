@@ -1,0 +1,58 @@
+"""The rules' commands as Snakemake starts them: real processes, status and message."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
+
+
+def run(script, workspace, *arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(workspace.config), *arguments]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True)
+
+
+def test_from_returns_to_labels_and_files_for_the_reference(workspace):
+    rollouts = ("--dataset", "rollouts")
+    episodes = ("--episodes", workspace.episodes_path("rollouts"))
+    labels = ("--tag", "n2", "--critic-dir", workspace.critic)
+    made = {
+        "compute_returns": workspace.sidecar("rollouts", "returns_fail20"),
+        "compute_threshold": workspace.threshold,
+        "compute_advantages": workspace.sidecar("rollouts", "advantages_n2"),
+        "merge_mixture": workspace.root / "published/rollouts/mixture.json",
+        "publish_stats": workspace.root / "published/rollouts/returns_fail9.json",
+    }
+    arguments = {
+        "compute_returns": (*rollouts, "--tag", "fail20", *episodes),
+        "compute_threshold": (*labels, "--episodes-dir", workspace.root / "episodes"),
+        "compute_advantages": (*rollouts, *labels, *episodes, "--threshold", workspace.threshold),
+        "merge_mixture": (*rollouts, "--thresholds", workspace.threshold),
+        "publish_stats": (*rollouts, "--tag", "fail9", *episodes),
+    }
+    for script, output in made.items():
+        finished = run(script, workspace, *arguments[script], "--output", output)
+        assert finished.returncode == 0, finished.stderr
+        assert output.exists()
+    assert not workspace.leftovers()
+
+
+@pytest.mark.parametrize("broken", ["empty", "half", "no episodes"])
+def test_a_broken_sidecar_ends_in_one_line_and_no_output(workspace, broken):
+    path = workspace.sidecar("rollouts", "values_value")
+    content = path.read_bytes()
+    if broken == "no episodes":
+        path = workspace.episodes_path("rollouts")
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if broken == "half" else b"")
+    episodes_dir, output = workspace.root / "episodes", workspace.threshold
+    arguments = ("--tag", "n2", "--critic-dir", workspace.critic, "--episodes-dir", episodes_dir, "--output", output)
+    finished = run("compute_threshold", workspace, *arguments)
+    assert finished.returncode == 1
+    [line] = finished.stderr.splitlines()
+    assert line.startswith(f"error: {path}: ") and "run `snakemake" in line
+    assert not output.exists() and not workspace.leftovers()
