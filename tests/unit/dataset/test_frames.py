@@ -137,7 +137,7 @@ def test_cache_of_something_else_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"cache\.arrow: dataset_fingerprint is .* needed is .*forcerun cache_frames"):
         FrameCache.open(tmp_path / "cache.arrow", episodes)
     _, episodes = index(tmp_path / "data", "sft")
-    with pytest.raises(UserError, match="parameters.image_size is 32, needed is 64"):
+    with pytest.raises(UserError, match=r"parameters\.image_size is 32, needed is 64"):
         FrameCache.open(tmp_path / "cache.arrow", episodes, image_size=64)
     (tmp_path / "cache.arrow").write_bytes((tmp_path / "cache.arrow").read_bytes()[:-100])
     with pytest.raises(UserError, match=r"not a readable frame cache.*forcerun cache_frames"):
