@@ -1,0 +1,99 @@
+"""The critic folder: everything that labelling needs, and nothing else is needed.
+
+config.json         architecture, cameras in order, image size, prompt template, longest prompt
+model.safetensors   fp32 weights
+normalizer.json     return scale (see ``labels.normalizer``)
+tokenizer/          the prompt's tokenizer
+evaluation.json     held-out metrics of the exported checkpoint and of the baselines
+lineage.json, metrics.jsonl   written by the training loop
+"""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast
+
+from recap_steam.critics.architecture import Architecture
+from recap_steam.critics.model import ValueCritic
+from recap_steam.critics.prompts import TEMPLATE, PromptTable
+from recap_steam.critics.weights import load_model
+from recap_steam.errors import UserError
+from recap_steam.labels.normalizer import ReturnNormalizer
+from recap_steam.tokenizer import load_tokenizer
+
+MODEL_TYPE = "recap_value_critic"
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticCard:
+    """What config.json says."""
+
+    architecture: Architecture
+    cameras: list[str]
+    image_size: int
+    max_token_len: int
+    prompt_template: str = TEMPLATE
+    model_type: str = MODEL_TYPE
+
+    def prompts(self, tasks: list[str], tokenizer: PreTrainedTokenizerFast) -> PromptTable:
+        return PromptTable(tasks, tokenizer, self.max_token_len, self.prompt_template)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedCritic:
+    """A critic folder in memory; the model is on the CPU, in eval mode."""
+
+    card: CriticCard
+    model: ValueCritic
+    tokenizer: PreTrainedTokenizerFast
+
+
+def save_critic(
+    folder: Path,
+    card: CriticCard,
+    weights: dict[str, Tensor],
+    tokenizer: PreTrainedTokenizerFast,
+    normalizer: ReturnNormalizer,
+    evaluation: dict[str, float],
+) -> None:
+    """Write all files of a critic folder but the training loop's. Metrics that are not finite become null."""
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_json(folder / "config.json", dataclasses.asdict(card))
+    _write_json(folder / "evaluation.json", {name: value if math.isfinite(value) else None for name, value in evaluation.items()})
+    normalizer.save(folder)
+    tokenizer.save_pretrained(folder / "tokenizer")
+
+
+def load_critic(folder: Path | str) -> SavedCritic:
+    """Load a critic folder, strictly.
+
+    Raises:
+        UserError: a file is missing or unreadable, or the tensors are not exactly those of config.json's architecture.
+    """
+    folder = Path(folder)
+    card = load_card(folder)
+    model = ValueCritic(card.architecture)
+    load_model(model, folder)
+    return SavedCritic(card, model.eval(), load_tokenizer(folder / "tokenizer"))
+
+
+def load_card(folder: Path) -> CriticCard:
+    """Read config.json of a critic folder."""
+    path = folder / "config.json"
+    try:
+        content = json.loads(path.read_text())
+        if content["model_type"] != MODEL_TYPE:
+            raise KeyError(content["model_type"])
+        return CriticCard(**{**content, "architecture": Architecture.from_json(content["architecture"])})
+    except FileNotFoundError:
+        raise UserError(f"{path}: not found; run `snakemake critics`") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a critic's configuration ({error}); train the critic again") from None
+
+
+def _write_json(path: Path, value: dict) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,120 @@
+import dataclasses
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from recap_steam.critics.architecture import EXPERT_VARIANTS, Architecture
+from recap_steam.critics.model import ValueCritic
+from recap_steam.errors import UserError
+from tests.unit.critics.small import GEMMA3, architecture, batch, critic
+
+
+def logits(model: ValueCritic, *inputs) -> torch.Tensor:
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def test_padding_of_the_prompt_changes_nothing():
+    images, tokens, mask = batch()
+    padded = torch.cat([tokens, torch.full((3, 4), 7)], 1)
+    padded_mask = torch.cat([mask, torch.zeros(3, 4, dtype=torch.bool)], 1)
+    model = critic()
+    torch.testing.assert_close(logits(model, images, tokens, mask), logits(model, images, padded, padded_mask))
+
+
+def test_samples_do_not_see_each_other():
+    images, tokens, mask = batch()
+    model = critic()
+    torch.testing.assert_close(logits(model, images, tokens, mask)[1:2], logits(model, images[1:2], tokens[1:2], mask[1:2]))
+
+
+def test_every_input_reaches_the_value():
+    """The prefix is bidirectional: the first image token hears of the last word."""
+    images, tokens, mask = batch()
+    images.requires_grad_()
+    model = critic()
+    hidden = model.text.embed(tokens).detach().requires_grad_()
+    prefix = model.text(hidden, mask)
+    keys = prefix[1][0]  # of layer 1, so after one round of attention
+    assert torch.autograd.grad(keys[:, :, 0].sum(), hidden)[0][:, -1].abs().sum() > 0
+    gradient = torch.autograd.grad(model(images, tokens, mask).square().sum(), images)[0]
+    assert (gradient.abs().sum((2, 3, 4)) > 0).all()  # each camera of each sample
+
+
+def test_defect_29_no_parameter_is_without_a_reader():
+    model = critic()
+    model(*batch()).square().sum().backward()
+    embedding = model.text.embed.weight  # only the rows of the batch's tokens
+    assert [name for name, p in model.named_parameters() if p is not embedding and (p.grad is None or p.grad.abs().max() == 0)] == []
+
+
+def test_defect_29_queries_are_rotated_like_the_keys_that_they_meet():
+    """Gemma3's sixth layer is global and has another base than the local ones."""
+    model = critic(gemma3_config={**GEMMA3, "num_hidden_layers": 18}, critic_expert_variant="gemma_50m")
+    assert [index for index, kind in enumerate(model.expert.layer_types) if kind == "full_attention"] == [5, 11, 17]
+    assert model.expert.layer_types == model.text.layer_types
+    rotations = model.text.rotations(torch.zeros(1, 1, 16), torch.tensor([[5]]))
+    for kind, theta in {"sliding_attention": 1e4, "full_attention": 1e6}.items():
+        angles = 5 / theta ** (torch.arange(0, 8, 2) / 8)
+        torch.testing.assert_close(rotations[kind][0][0, 0], angles.repeat(2).cos())
+
+
+def test_bf16_autocast_runs_and_agrees_roughly():
+    model, inputs = critic(), batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = logits(model, *inputs)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, logits(model, *inputs), atol=0.02, rtol=0.1)
+
+
+def test_defect_30_initialisation_is_seeded():
+    first, again, other = critic(seed=1).state_dict(), critic(seed=1).state_dict(), critic(seed=2).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["expert.token"], other["expert.token"])
+
+
+def test_value_parameters_are_the_token_and_the_head():
+    model = critic()
+    names = {name for name, p in model.named_parameters() if any(p is q for q in model.value_parameters())}
+    assert names == {"expert.token", "head.1.weight", "head.1.bias"}
+
+
+@pytest.mark.parametrize("variant", EXPERT_VARIANTS)
+def test_every_expert_variant_fits_gemma3_270m(variant):
+    text = {
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262144,
+    }
+    sizes = architecture(gemma3_config={**text, "num_key_value_heads": 1}, critic_expert_variant=variant)
+    with torch.device("meta"):
+        model = ValueCritic(sizes)
+    assert len(model.expert.layers) == EXPERT_VARIANTS[variant].depth == len(model.text.layers) + 1
+    if variant == "gemma_1m":
+        linear = sum(p.numel() for module in model.expert.modules() if isinstance(module, nn.Linear) for p in module.parameters())
+        assert linear == 1_212_416  # RLinf: 1.21 M
+
+
+def test_architecture_survives_json():
+    sizes = architecture()
+    assert Architecture.from_json(json.loads(json.dumps(dataclasses.asdict(sizes)))) == sizes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"critic_expert_variant": "huge"}, "'huge' is unknown; known: dummy"),
+        ({"gemma3_config": {**GEMMA3, "num_hidden_layers": 3}}, "reads 4 text layers, gemma3 has 3"),
+        ({"image_size": 20}, "image_size 20 is not a multiple of the vision tower's patch_size 8"),
+        ({"siglip_config": None}, "needs siglip_path"),
+        ({"gemma3_path": "/nowhere"}, "/nowhere/config.json: not found; gemma3_path must be a local folder"),
+    ],
+)
+def test_parts_that_do_not_fit_are_one_line(changes, message):
+    with pytest.raises(UserError, match=message):
+        architecture(**changes)

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3TextModel
+from transformers.models.siglip.configuration_siglip import SiglipConfig, SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
+
+from recap_steam.critics.weights import load_pretrained
+from recap_steam.errors import UserError
+from tests.unit.critics.small import GEMMA3, SIGLIP, batch, critic
+
+VISION = {**SIGLIP, "image_size": 16}
+SIX_LAYERS = {**GEMMA3, "num_hidden_layers": 6}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Pretrained folders, written by transformers itself: whole models and the parts we need of them."""
+    root = tmp_path_factory.mktemp("pretrained")
+    text = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    models = {
+        "siglip": SiglipModel(SiglipConfig(text_config=text, vision_config=VISION)),
+        "tower": SiglipVisionModel(SiglipVisionConfig(**VISION)),
+        "gemma": Gemma3ForCausalLM(Gemma3TextConfig(**SIX_LAYERS)),
+        "text": Gemma3TextModel(Gemma3TextConfig(**SIX_LAYERS)),
+    }
+    for name, model in models.items():
+        model.save_pretrained(root / name)
+    return root, models
+
+
+def loaded(folders, siglip: str | None = None, gemma: str | None = None, seed: int = 0):
+    root, _ = folders
+    model = critic(seed, **({"siglip_path": str(root / siglip)} if siglip else {}), **({"gemma3_path": str(root / gemma)} if gemma else {}))
+    load_pretrained(model, siglip and str(root / siglip), gemma and str(root / gemma))
+    return model
+
+
+@pytest.mark.parametrize("name", ["siglip", "tower"])
+def test_vision_tower_computes_what_the_pretrained_one_does(folders, name):
+    tower = folders[1][name] if name == "tower" else folders[1][name].vision_model
+    images = batch()[0][:, 0]
+    with torch.no_grad():
+        assert torch.equal(loaded(folders, siglip=name).vision(pixel_values=images).last_hidden_state, tower(images).last_hidden_state)
+
+
+@pytest.mark.parametrize("name", ["gemma", "text"])
+def test_keys_and_values_are_those_of_the_pretrained_text_model(folders, name):
+    from transformers.cache_utils import DynamicCache
+
+    whole = folders[1][name] if name == "text" else folders[1][name].model
+    text = loaded(folders, gemma=name).text
+    tokens, cache = batch()[1], DynamicCache()
+    everything = torch.ones(3, 1, 5, 5, dtype=torch.bool)
+    with torch.no_grad():
+        whole(tokens, attention_mask=dict.fromkeys(("full_attention", "sliding_attention"), everything), past_key_values=cache)
+        prefix = text(text.embed(tokens), torch.ones(3, 5, dtype=torch.bool))
+    assert len(prefix) == 4
+    for (keys, values), layer in zip(prefix, cache.layers, strict=False):
+        torch.testing.assert_close(keys, layer.keys)
+        torch.testing.assert_close(values, layer.values)
+
+
+def test_only_the_given_parts_are_loaded_and_all_of_them(folders):
+    before, after = critic(seed=5, siglip_path=None), loaded(folders, "siglip", "gemma", seed=5)
+    same = {name for name, tensor in after.state_dict().items() if torch.equal(tensor, before.state_dict()[name])}
+    fresh = {name for name in after.state_dict() if name.startswith(("projection", "expert", "head"))}
+    constant = {name for name in after.state_dict() if "norm" in name or name.endswith("bias")}  # equal in every fresh model
+    assert fresh <= same <= fresh | constant
+    assert not any("text_model" in name or "lm_head" in name or ".head." in name for name in after.state_dict())
+
+
+def damaged(folders, tmp_path, name, change):
+    root = folders[0]
+    target = tmp_path / name
+    target.mkdir()
+    (target / "config.json").write_bytes((root / name / "config.json").read_bytes())
+    tensors = load_file(root / name / "model.safetensors")
+    change(tensors)
+    save_file(tensors, target / "model.safetensors")
+    return str(target)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), "lacks tensor model.layers.1.mlp.up_proj.weight"),
+        (lambda t: t.update(surprise=torch.zeros(2)), "has an unknown tensor surprise"),
+        (lambda t: t.update({"model.norm.weight": torch.zeros(3)}), "has a misshapen tensor model.norm.weight"),
+    ],
+)
+def test_defect_15_every_missing_extra_or_misshapen_tensor_is_an_error(folders, tmp_path, change, message):
+    path = damaged(folders, tmp_path, "gemma", change)
+    with pytest.raises(UserError, match=message):
+        load_pretrained(critic(gemma3_path=path), None, path)
+
+
+def test_defect_15_a_folder_without_weights_is_an_error(folders, tmp_path):
+    (tmp_path / "config.json").write_bytes((folders[0] / "siglip/config.json").read_bytes())
+    with pytest.raises(UserError, match="there are no weights to load"):
+        load_pretrained(critic(siglip_path=str(tmp_path)), str(tmp_path), None)
+
+
+def test_other_architectures_are_refused(folders, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
+    with pytest.raises(UserError, match="architecture LlamaForCausalLM; gemma3_path must hold one of"):
+        load_pretrained(critic(), None, str(tmp_path))
