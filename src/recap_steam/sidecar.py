@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recap_steam.config import DatasetConfig
+from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
 from recap_steam.dataset.episodes import METADATA_KEY, Episodes
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
@@ -99,7 +100,7 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
             _refuse_nan(part, path)
             arrays = [part[field.name] for field in schema]
             arrays = [
-                array.cast(field.type) if isinstance(array, pa.Array) else pa.array(array)
+                array.cast(field.type) if isinstance(array, pa.Array) else to_arrow(array)
                 for field, array in zip(schema, arrays, strict=True)
             ]
             writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP_ROWS)
@@ -124,7 +125,7 @@ def _check_columns(columns: Mapping[str, Column | str], schema: pa.Schema, episo
 
 def _slice(column: Column | str, start: int, stop: int) -> Column:
     if isinstance(column, str):
-        return pa.DictionaryArray.from_arrays(np.zeros(stop - start, dtype=np.int32), pa.array([column]))
+        return pa.DictionaryArray.from_arrays(to_arrow(np.zeros(stop - start, np.int32)), text_array([column]))
     return column[start:stop]
 
 
@@ -193,7 +194,9 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
     start = 0
     for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*KEYS, *names], use_threads=False):
         stop = start + len(batch)
-        if not all(np.array_equal(batch[key], wanted) for key, wanted in zip(KEYS, episodes.frame_keys(start, stop), strict=True)):
+        if not all(
+            np.array_equal(to_numpy(batch[key]), wanted) for key, wanted in zip(KEYS, episodes.frame_keys(start, stop), strict=True)
+        ):
             raise UserError(f"{path}: {_key_problem(file, episodes)}; {remedy}")
         for name in names:
             column = batch[name]
@@ -201,7 +204,7 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
             if name in texts:
                 texts[name].append(column if pa.types.is_dictionary(column.type) else column.dictionary_encode())
             else:
-                columns[name][start:stop] = column.to_numpy(zero_copy_only=False)
+                columns[name][start:stop] = to_numpy(column)
         start = stop
     if start != total:
         raise UserError(f"{path}: {_key_problem(file, episodes)}; {remedy}")
@@ -212,7 +215,7 @@ def _refuse_missing(column: pa.Array, name: str, episodes: Episodes, start: int,
     """Nulls and NaN are errors."""
     wrong = pc.is_null(column, nan_is_null=True)
     if pc.any(wrong).as_py():
-        row = start + int(np.argmax(wrong))
+        row = start + int(np.argmax(to_numpy(wrong)))
         episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
         raise UserError(f"{path}: column '{name}' is NaN or null at episode {episode}, frame {frame} ({pc.sum(wrong)} such rows); {remedy}")
 
@@ -220,7 +223,7 @@ def _refuse_missing(column: pa.Array, name: str, episodes: Episodes, start: int,
 def _key_problem(file: pq.ParquetFile, episodes: Episodes) -> str:
     """What is wrong with the keys: the kind, the first offending frame and how many there are."""
     table = file.read(columns=list(KEYS), use_threads=False)
-    episode, frame = (table[key].to_numpy() for key in KEYS)
+    episode, frame = (to_numpy(table[key]) for key in KEYS)
     rows = episodes.locate(episode, frame)
     counts = np.bincount(rows[rows >= 0], minlength=episodes.num_frames)
     if (rows < 0).any():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from recap_steam.dataset.arrow import to_numpy
 from recap_steam.errors import UserError
 
 KEY_COLUMNS = ("episode_index", "frame_index")
@@ -32,7 +33,7 @@ def integers(table: pa.Table, name: str, path: Path) -> np.ndarray:
     if column.null_count:
         row = first_true(column.is_null())
         raise UserError(f"{path}: column '{name}' is null at row {row}; restore the value")
-    return column.to_numpy().astype(np.int64, copy=False)
+    return to_numpy(column).astype(np.int64, copy=False)
 
 
 def frame_keys(table: pa.Table, path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +57,7 @@ def matrix(table: pa.Table, name: str, path: Path) -> np.ndarray:
             _check_widths(column, table, name, path)
     if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         raise UserError(f"{path}: column '{name}' is {column.type}, expected float32 numbers or lists of them; rewrite the column")
-    array = values.to_numpy(zero_copy_only=False).reshape(rows, -1)
+    array = to_numpy(values).reshape(rows, -1)
     if values.null_count or not np.isfinite(array).all():
         row = int(np.argmax(~np.isfinite(array).all(axis=1)))
         raise UserError(f"{place(table, path, row)}: '{name}' holds NaN, null or infinity; repair or drop the episode")
@@ -64,7 +65,7 @@ def matrix(table: pa.Table, name: str, path: Path) -> np.ndarray:
 
 
 def _check_widths(column: pa.ListArray, table: pa.Table, name: str, path: Path) -> None:
-    widths = np.asarray(column.value_lengths())
+    widths = to_numpy(column.value_lengths())
     uneven = (widths != widths[0]) | (widths == 0)
     if uneven.any():
         row = first_true(uneven)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment
+from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
 from recap_steam.dataset.columns import some
 from recap_steam.dataset.episode_table import Episodes
 from recap_steam.dataset.indexing import index_dataset
@@ -63,26 +64,26 @@ def write_episodes(path: Path | str, episodes: Episodes, lineage: Lineage) -> No
     """Write the index; equal episodes give equal bytes."""
     starts, stops = episodes.intervention_span.T
     task_owner, intervention_owner = (np.searchsorted(episodes.offsets, rows, "right") - 1 for rows in (episodes.task_start, starts))
-    texts = pa.array(episodes.tasks, pa.string()).take(pa.array(episodes.task_code))
+    texts = text_array(episodes.tasks).take(to_arrow(episodes.task_code))
     columns = {
-        "episode_index": episodes.episode_index,
-        "length": episodes.length,
-        "success": episodes.success,
-        "digest": episodes.digest,
-        "task_frame": _lists(episodes, task_owner, episodes.task_start - episodes.offsets[task_owner]),
+        "episode_index": to_arrow(episodes.episode_index),
+        "length": to_arrow(episodes.length),
+        "success": to_arrow(episodes.success),
+        "digest": text_array(episodes.digest),
+        "task_frame": _lists(episodes, task_owner, to_arrow(episodes.task_start - episodes.offsets[task_owner])),
         "task": _lists(episodes, task_owner, texts),
-        "intervention_start": _lists(episodes, intervention_owner, starts - episodes.offsets[intervention_owner]),
-        "intervention_stop": _lists(episodes, intervention_owner, stops - episodes.offsets[intervention_owner]),
+        "intervention_start": _lists(episodes, intervention_owner, to_arrow(starts - episodes.offsets[intervention_owner])),
+        "intervention_stop": _lists(episodes, intervention_owner, to_arrow(stops - episodes.offsets[intervention_owner])),
     }
     table = pa.table(columns, schema=SCHEMA.with_metadata({METADATA_KEY: lineage.to_json()}))
     with atomic_output(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
 
-def _lists(episodes: Episodes, owner: np.ndarray, values: np.ndarray | pa.Array) -> pa.ListArray:
+def _lists(episodes: Episodes, owner: np.ndarray, values: pa.Array) -> pa.ListArray:
     """One list per episode of the ``values`` whose ``owner`` (ascending positions of episodes) it is."""
     bounds = np.searchsorted(owner, np.arange(len(episodes.length) + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(bounds, pa.array(values))
+    return pa.ListArray.from_arrays(to_arrow(bounds), values)
 
 
 def load_episodes(path: Path | str, dataset: Dataset) -> Episodes:
@@ -113,24 +114,24 @@ def _read(path: Path, name: str) -> tuple[Episodes, Lineage]:
         raise UserError(f"{path}: not found; run `snakemake datasets`") from None
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         raise UserError(f"{path}: not a readable episode index; {REMEDY}") from None
-    offsets = np.concatenate([[0], np.cumsum(table["length"])])[:-1]
+    offsets = np.concatenate([[0], np.cumsum(to_numpy(table["length"]))])[:-1]
     texts = table["task"].combine_chunks().flatten().dictionary_encode()
     tasks = sorted(texts.dictionary.to_pylist())
     code = np.array([tasks.index(text) for text in texts.dictionary.to_pylist()], dtype=np.int32)
 
     def rows(column: str) -> np.ndarray:
         lists = table[column].combine_chunks()
-        return np.repeat(offsets, lists.value_lengths()) + lists.flatten().to_numpy()
+        return np.repeat(offsets, to_numpy(lists.value_lengths())) + to_numpy(lists.flatten())
 
     episodes = Episodes(
         dataset=name,
-        episode_index=table["episode_index"].to_numpy(),
-        length=table["length"].to_numpy(),
-        success=table["success"].to_numpy(),
+        episode_index=to_numpy(table["episode_index"]),
+        length=to_numpy(table["length"]),
+        success=to_numpy(table["success"]),
         digest=table["digest"].to_pylist(),
         tasks=tasks,
         task_start=rows("task_frame"),
-        task_code=code[texts.indices.to_numpy()],
+        task_code=code[to_numpy(texts.indices)],
         intervention_span=np.stack([rows("intervention_start"), rows("intervention_stop")], axis=1),
     )
     return episodes, lineage

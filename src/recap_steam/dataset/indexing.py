@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from recap_steam.dataset.arrow import to_numpy
 from recap_steam.dataset.assembly import Assembler, Batch, EpisodeBuilder
 from recap_steam.dataset.columns import KEY_COLUMNS, frame_keys, integers, matrix, single, some
 from recap_steam.dataset.episode_table import Episodes
@@ -91,7 +92,7 @@ def _text_codes(table: pa.Table, path: Path, texts: list[str]) -> np.ndarray:
         if text not in texts:
             texts.append(text)
         codes.append(texts.index(text))
-    return np.array(codes)[encoded.indices.to_numpy()]
+    return np.array(codes)[to_numpy(encoded.indices)]
 
 
 def _check_lengths(dataset: Dataset, builders: list[EpisodeBuilder]) -> list[str]:

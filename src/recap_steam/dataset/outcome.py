@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recap_steam.dataset.arrow import to_numpy
 from recap_steam.dataset.columns import first_true, is_list, place, single
 from recap_steam.errors import UserError
 
@@ -28,9 +29,9 @@ def flags(table: pa.Table, name: str, path: Path) -> np.ndarray:
     if column.null_count:
         _refuse(table, name, path, first_true(column.is_null()))
     if pa.types.is_boolean(column.type):
-        return column.to_numpy(zero_copy_only=False)
+        return to_numpy(column)
     if pa.types.is_integer(column.type):
-        values = column.to_numpy()
+        values = to_numpy(column)
         wrong = (values != 0) & (values != 1)
         if wrong.any():
             _refuse(table, name, path, first_true(wrong))

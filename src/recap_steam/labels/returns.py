@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from recap_steam.config import Experiment
+from recap_steam.dataset.arrow import text_array, to_arrow
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.lineage import Lineage, code_digest
@@ -85,5 +86,5 @@ def returns_stage(experiment: Experiment, dataset: str, tag: str, episodes_path:
         statistics={"return": statistics(returns), "reward": statistics(rewards)},
         code=code_digest(__name__),
     )
-    prompts = pa.DictionaryArray.from_arrays(episodes.prompt_codes(), pa.array(episodes.tasks, pa.string()))
+    prompts = pa.DictionaryArray.from_arrays(to_arrow(episodes.prompt_codes()), text_array(episodes.tasks))
     write_sidecar(output, "returns", {"return": returns, "reward": rewards, "prompt": prompts}, episodes, lineage)
