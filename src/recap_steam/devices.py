@@ -6,8 +6,11 @@ own backend.
 """
 
 import contextlib
+import fcntl
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
+
+from recap_steam.errors import UserError
 
 
 def device() -> torch.device:
@@ -91,6 +96,19 @@ def sync_gradients(module: nn.Module, enabled: bool) -> None:
         module.set_requires_gradient_sync(enabled)
 
 
+@contextlib.contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Hold a sharded module's whole parameters; needed by methods other than ``forward``, around which FSDP2 gathers by itself."""
+    sharded = isinstance(module, FSDPModule)
+    if sharded:
+        module.unshard()
+    try:
+        yield
+    finally:
+        if sharded:
+            module.reshard()
+
+
 def host_float(value: torch.Tensor) -> float:
     """The number in a scalar tensor, also one that is spread over processes."""
     return (value.full_tensor() if isinstance(value, DTensor) else value).item()
@@ -137,3 +155,31 @@ def on_main(action: Any) -> Any:
     if failed:
         raise SystemExit(1)
     return result
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path | str) -> Iterator[None]:
+    """Hold the one-writer lock of a state folder for all processes of this job; it vanishes with process 0, however that ends.
+
+    Raises:
+        UserError: another job holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        on_main(lambda: stack.enter_context(_flock(Path(folder))))
+        yield
+
+
+@contextlib.contextmanager
+def _flock(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+            raise UserError(f"{folder}: {holder} is writing into this state folder; wait for it or end it") from None
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+        handle.flush()
+        yield

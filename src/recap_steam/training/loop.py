@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from recap_steam import devices
 from recap_steam.config import CriticConfig, PolicyConfig
 from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage
+from recap_steam.lineage import Lineage, digest_file
 from recap_steam.training.metrics import MetricLog, ProgressLine
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
-from recap_steam.training.state import StateFolder, full_weights, locked
+from recap_steam.training.state import StateFolder, full_weights
 
 PREFETCHED_BATCHES = 2
 
@@ -54,9 +54,9 @@ class Trainable(Protocol):
         """Return held-out metrics. The model is in eval mode, without gradients; process 0's numbers count."""
 
     def export(self, folder: Path, weights: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        """Write every file but lineage.json and metrics.jsonl. ``weights`` are the selected full state dict, ``metrics`` its evaluation.
+        """Write model.safetensors and all else but lineage.json and metrics.jsonl; called in process 0 only.
 
-        Called in process 0 only.
+        ``weights`` are the selected full state dict, ``metrics`` its evaluation.
         """
 
 
@@ -69,7 +69,7 @@ def train(trainable: Trainable, config: CriticConfig | PolicyConfig, state_dir: 
     Raises:
         UserError: another process trains into ``state_dir``; the batch sizes do not divide; the loss stays non-finite; SIGTERM.
     """
-    with locked(state_dir):
+    with devices.exclusive(state_dir):
         trainer = Trainer(trainable, config, Path(state_dir), Path(output_dir), lineage)
         trainer.run()
         trainer.export()
@@ -210,7 +210,9 @@ class Trainer:
         part.mkdir(parents=True)
         self.trainable.export(part, weights, self.progress.best_metrics)
         shutil.copyfile(self.state.metrics_path, part / "metrics.jsonl")
-        (part / "lineage.json").write_text(self.lineage.to_json())
+        digests = {"model.safetensors": digest_file(part / "model.safetensors")}
+        lineage = dataclasses.replace(self.lineage, statistics={**self.lineage.statistics, "digests": digests})
+        (part / "lineage.json").write_text(lineage.to_json())
         files = [path.relative_to(part) for path in part.rglob("*") if path.is_file()]
         for name in sorted(files, key=lambda name: (name.name == "lineage.json", name)):
             (self.output_dir / name).parent.mkdir(parents=True, exist_ok=True)

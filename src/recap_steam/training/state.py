@@ -1,6 +1,6 @@
 """Resumable training state: one writer, saved whole or not at all, exact.
 
-``{root}/lock``                          held by the running job
+``{root}/lock``                          held by the running job (``devices.exclusive``)
 ``{root}/{key}/step_{n}/``               model and optimiser (DCP shards, loadable by any number of processes) and progress.json
 ``{root}/{key}/weights_{n}.pt``          full weights of the best step so far
 ``{root}/{key}/metrics.jsonl``           see ``training.metrics``
@@ -9,14 +9,10 @@
 workflow and may be deleted whenever no job runs.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import shutil
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -25,7 +21,6 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
 
 from recap_steam import devices
-from recap_steam.errors import UserError
 
 
 @dataclasses.dataclass
@@ -36,18 +31,6 @@ class Progress:
     skipped: int = 0
     best_step: int | None = None
     best_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-
-
-@contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Hold the one-writer lock of a state folder (it vanishes with the process, however that ends).
-
-    Raises:
-        UserError: another process holds it.
-    """
-    with contextlib.ExitStack() as stack:
-        devices.on_main(lambda: stack.enter_context(_flock(Path(root))))
-        yield
 
 
 class StateFolder:
@@ -106,22 +89,6 @@ class StateFolder:
 def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     """The whole model's weights on the CPU, in process 0; an empty mapping elsewhere. Every process calls it."""
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-
-
-@contextlib.contextmanager
-def _flock(root: Path) -> Iterator[None]:
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "lock", "a+") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.seek(0)
-            holder = handle.read().strip() or "another process"
-            raise UserError(f"{root}: {holder} is writing into this state folder; wait for it or end it") from None
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()} on {socket.gethostname()}")
-        handle.flush()
-        yield
 
 
 def _fresh_folder(path: Path) -> None:

@@ -1,0 +1,137 @@
+"""Rule train_critic: from an experiment's files to a trained critic folder."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from recap_steam import devices
+from recap_steam.config import CriticConfig, Experiment
+from recap_steam.critics.architecture import Architecture
+from recap_steam.critics.folder import CriticCard
+from recap_steam.critics.frames import CriticFrames
+from recap_steam.critics.model import ValueCritic
+from recap_steam.critics.prompts import prompt_text
+from recap_steam.critics.weights import load_pretrained
+from recap_steam.dataset.episodes import Episodes, load_episodes
+from recap_steam.dataset.frames import FrameCache
+from recap_steam.dataset.layout import open_dataset
+from recap_steam.errors import UserError
+from recap_steam.labels.normalizer import fit_normalizer
+from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.sidecar import read_sidecar, sidecar_path
+from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
+from recap_steam.training.critic import CriticTraining, LabelledFrames
+from recap_steam.training.loop import train
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a critic reads of one dataset: ``returns`` (F,) float32 in frames."""
+
+    episodes: Episodes
+    cache: FrameCache
+    returns: np.ndarray
+    returns_path: Path
+
+
+def train_critic_stage(
+    experiment: Experiment, tag: str, episodes_dir: Path | str, frames_dir: Path | str, state_dir: Path | str, output_dir: Path | str
+) -> None:
+    """Train critic ``tag`` and write its folder. Runs under torchrun.
+
+    Raises:
+        UserError: an input is missing or belongs to something else, the model's parts do not fit, or what ``loop.train`` raises.
+    """
+    config = experiment.critics[tag]
+    with devices.distributed():
+        names = [*config.datasets, *config.eval_datasets]
+        sources = {name: _read(experiment, config, name, Path(episodes_dir), Path(frames_dir)) for name in names}
+        trainable = _trainable(experiment, config, sources)
+        train(trainable, config, Path(state_dir), Path(output_dir), _lineage(experiment, tag, sources))
+
+
+def _read(experiment: Experiment, config: CriticConfig, name: str, episodes_dir: Path, frames_dir: Path) -> Source:
+    dataset = experiment.datasets[name]
+    episodes = load_episodes(episodes_dir / f"{name}.parquet", open_dataset(name, dataset.path))
+    size = config.model.image_size
+    cache = FrameCache.open(frames_dir / f"{name}_{size}px.arrow", episodes, image_size=size)
+    path = sidecar_path(dataset, name, f"returns_{config.returns_tag}")
+    parameters = dataclasses.asdict(experiment.returns[config.returns_tag])
+    returns = read_sidecar(path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
+    return Source(episodes, cache, returns, path)
+
+
+def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, Source]) -> CriticTraining:
+    training = [sources[name] for name in config.datasets]
+    tokenizer = _tokenizer(config, training)
+    card = CriticCard(Architecture.from_config(config.model), config.cameras, config.model.image_size, config.model.max_token_len)
+    _check_vocabulary(tokenizer, card.architecture)
+    devices.seed(config.seed)
+    model = ValueCritic(card.architecture)
+    load_pretrained(model, config.model.siglip_path, config.model.gemma3_path)
+    triples = [(source.returns, source.episodes.prompt_codes(), source.episodes.tasks) for source in training]
+    normalizer = fit_normalizer(triples, config.normalization)
+
+    def labelled(name: str) -> LabelledFrames:
+        source = sources[name]
+        codes, tasks = source.episodes.prompt_codes(), source.episodes.tasks
+        frames = CriticFrames(source.cache, card.cameras, card.prompts(tasks, tokenizer), codes)
+        return LabelledFrames(frames, normalizer.normalize(source.returns, codes, tasks), source.episodes.frame_keys()[1])
+
+    return CriticTraining(
+        config,
+        model,
+        card,
+        tokenizer,
+        normalizer,
+        [labelled(name) for name in config.datasets],
+        [labelled(name) for name in config.eval_datasets],
+        _mixture(experiment, config, sources),
+    )
+
+
+def _mixture(experiment: Experiment, config: CriticConfig, sources: dict[str, Source]) -> list[float]:
+    weights = {name: experiment.datasets[name].weight for name in config.datasets}
+    if config.balance_dataset_weights:
+        weights = {name: weight * sources[name].episodes.num_frames for name, weight in weights.items()}
+    return list(weights.values())
+
+
+def _tokenizer(config: CriticConfig, training: list[Source]) -> PreTrainedTokenizerFast:
+    model = config.model
+    if folder := model.tokenizer_path or model.gemma3_path:
+        return load_tokenizer(folder)
+    texts = [prompt_text(task) for source in training for task in source.episodes.tasks]
+    return train_tokenizer(texts, Architecture.from_config(model).gemma3["vocab_size"])
+
+
+def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, architecture: Architecture) -> None:
+    found, room = len(tokenizer), architecture.gemma3["vocab_size"]
+    if found > room:
+        raise UserError(f"config: the tokenizer has {found} tokens, but the text model knows {room}; they do not belong together")
+
+
+def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Lineage:
+    config = experiment.critics[tag]
+    parameters = dataclasses.asdict(config)
+    parameters["returns"] = dataclasses.asdict(experiment.returns[config.returns_tag])
+    parameters["weights"] = {name: experiment.datasets[name].weight for name in config.datasets}
+    inputs = {f"episodes/{name}": source.episodes.fingerprint for name, source in sources.items()}
+    inputs |= {f"returns/{name}": digest_file(source.returns_path) for name, source in sources.items()}
+    inputs |= devices.on_main(lambda: _pretrained_digests(config))
+    return Lineage("train_critic", tag, None, parameters, inputs, {}, code_digest(__name__))
+
+
+def _pretrained_digests(config: CriticConfig) -> dict[str, str]:
+    """Digests of the pretrained weights and tokenizer that training starts from."""
+    model = config.model
+    files = [
+        (key, path)
+        for key in ("siglip_path", "gemma3_path")
+        if (folder := getattr(model, key))
+        for path in Path(folder).glob("*.safetensors")
+    ]
+    if folder := model.tokenizer_path or model.gemma3_path:
+        files.append(("tokenizer", Path(folder) / "tokenizer.json"))
+    return {f"{key}/{path.name}": digest_file(path) for key, path in sorted(files)}
