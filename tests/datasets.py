@@ -92,13 +92,15 @@ def write_v30(root: Path, lengths: Sequence[int], **options) -> Path:
     return root
 
 
-def write_video(path: Path, images: np.ndarray, fps: int) -> None:
-    """Write (n, H, W, 3) uint8 images as an H.264 mp4; H and W must be even."""
+def write_video(path: Path, images: np.ndarray, fps: int, codec: str = "libx264") -> None:
+    """Write (n, H, W, 3) uint8 images as an mp4 (``libx264``: H.264, ``libsvtav1``: AV1); H and W must be even."""
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"crf": "10", "g": "2", "preset": "ultrafast"})
+        stream = container.add_stream(
+            codec, rate=fps, options={"crf": "10", "g": "2", "preset": "ultrafast" if codec == "libx264" else "12"}
+        )
         stream.height, stream.width = images.shape[1:3]
         stream.pix_fmt = "yuv420p"
         for picture in images:

@@ -33,7 +33,7 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
     Raises:
         UserError: unreadable files, missing columns, incomplete or duplicate frames, unknown tasks, unclear outcomes, bad actions.
     """
-    texts: list[str] = []  # of the ``task`` column, if there is one
+    texts = _Texts()
     columns: set[str] | None = None
     width = None
     assembler = None
@@ -42,7 +42,7 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
             if columns is None:
                 columns = set(table.column_names)
                 _check_columns(columns, path, dataset_type)
-                assembler = Assembler(texts.__getitem__ if "task" in columns else dataset.tasks.get)
+                assembler = Assembler(texts.text if "task" in columns else dataset.tasks.get)
             if odd := columns ^ set(table.column_names):
                 raise UserError(f"{path}: column '{min(odd)}' is in some data files and not in others; add or drop it everywhere")
             batch = _batch(table, path, dataset.action_key, texts)
@@ -66,7 +66,7 @@ def _check_columns(columns: set[str], path: Path, dataset_type: str) -> None:
         )
 
 
-def _batch(table: pa.Table, path: Path, action_key: str, texts: list[str]) -> Batch:
+def _batch(table: pa.Table, path: Path, action_key: str, texts: "_Texts") -> Batch:
     names = table.column_names
     episode, frame = frame_keys(table, path)
     interventions = [flags(table, name, path) for name in INTERVENTION_COLUMNS if name in names]
@@ -75,24 +75,32 @@ def _batch(table: pa.Table, path: Path, action_key: str, texts: list[str]) -> Ba
         episode=episode,
         frame=frame,
         action=matrix(table, action_key, path),
-        task=_text_codes(table, path, texts) if "task" in names else integers(table, "task_index", path),
+        task=texts.codes(table, path) if "task" in names else integers(table, "task_index", path),
         success=flags(table, OUTCOME_COLUMN, path) if OUTCOME_COLUMN in names else None,
         intervention=np.logical_or.reduce(interventions) if interventions else None,
     )
 
 
-def _text_codes(table: pa.Table, path: Path, texts: list[str]) -> np.ndarray:
-    """The ``task`` column as (n,) positions in ``texts``, which grows by the texts that are new."""
-    column = single(table["task"])
-    if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise UserError(f"{path}: column 'task' has nulls or is not text ({column.type}); repair it, or drop it to use 'task_index'")
-    encoded = column.dictionary_encode()
-    codes = []
-    for text in encoded.dictionary.to_pylist():
-        if text not in texts:
-            texts.append(text)
-        codes.append(texts.index(text))
-    return np.array(codes)[to_numpy(encoded.indices)]
+class _Texts:
+    """Numbers for the texts of a ``task`` column, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._texts: list[str] = []
+
+    def text(self, code: int) -> str:
+        return self._texts[code]
+
+    def codes(self, table: pa.Table, path: Path) -> np.ndarray:
+        """The column ``task`` as (n,) numbers."""
+        column = single(table["task"])
+        if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise UserError(f"{path}: column 'task' has nulls or is not text ({column.type}); repair it, or drop it to use 'task_index'")
+        encoded = column.dictionary_encode()
+        new = [text for text in encoded.dictionary.to_pylist() if text not in self._codes]
+        self._codes |= {text: len(self._texts) + position for position, text in enumerate(new)}
+        self._texts += new
+        return np.array([self._codes[text] for text in encoded.dictionary.to_pylist()])[to_numpy(encoded.indices)]
 
 
 def _check_lengths(dataset: Dataset, builders: list[EpisodeBuilder]) -> list[str]:

@@ -103,33 +103,33 @@ class Dataset:
             chunk = episode_index // self.info.get("chunks_size", 1000)
             path = template.format(episode_chunk=chunk, video_key=camera, episode_index=episode_index)
             return VideoSpan(self.root / path, 0.0, None)
-        spans = self._video_spans(camera)
-        if episode_index not in spans:
-            raise UserError(
-                f"{self.root / 'meta/episodes'}: episode {episode_index} has no entry for camera '{camera}'; restore meta/episodes"
-            )
-        chunk, file, from_s, to_s = spans[episode_index]
+        span = self._recorded_spans.get((episode_index, camera))
+        if span is None:
+            folder = self.root / "meta/episodes"
+            raise UserError(f"{folder}: episode {episode_index} has no entry for camera '{camera}'; restore meta/episodes")
+        chunk, file, from_s, to_s = span
         return VideoSpan(self.root / template.format(video_key=camera, chunk_index=chunk, file_index=file), from_s, to_s)
 
     @functools.cached_property
-    def _span_cache(self) -> dict[str, dict[int, tuple[int, int, float, float]]]:
-        return {}
+    def _recorded_spans(self) -> dict[tuple[int, str], tuple[int, int, float, float]]:
+        """Chunk, file, start and end by (episode, camera), from meta/episodes of a v3.0 dataset."""
+        spans = {}
+        videos = [camera for camera in self.cameras if self.camera_dtype(camera) == "video"]
+        fields = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+        for path in self._episode_files():
+            table = read_table(path, ["episode_index", *(f"videos/{camera}/{field}" for camera in videos for field in fields)])
+            for camera in videos:
+                columns = [table[f"videos/{camera}/{field}"].to_pylist() for field in fields]
+                spans |= {(row[0], camera): row[1:] for row in zip(table["episode_index"].to_pylist(), *columns, strict=True)}
+        return spans
 
-    def _video_spans(self, camera: str) -> dict[int, tuple[int, int, float, float]]:
-        if camera not in self._span_cache:
-            columns = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")]
-            spans: dict[int, tuple[int, int, float, float]] = {}
-            for path in sorted((self.root / "meta/episodes").rglob("*.parquet")):
-                table = read_table(path, ["episode_index", *columns])
-                rows = zip(*(table[column].to_pylist() for column in columns), strict=True)
-                spans |= dict(zip(table["episode_index"].to_pylist(), rows, strict=True))
-            self._span_cache[camera] = spans
-        return self._span_cache[camera]
+    def _episode_files(self) -> list[Path]:
+        return sorted((self.root / "meta/episodes").rglob("*.parquet"))
 
     def recorded_lengths(self) -> dict[int, int]:
         """Frames by episode as meta/episodes says; empty if the dataset has no such file."""
         if self.version == "v3.0":
-            tables = [read_table(path, ["episode_index", "length"]) for path in sorted((self.root / "meta/episodes").rglob("*.parquet"))]
+            tables = [read_table(path, ["episode_index", "length"]) for path in self._episode_files()]
             return {index: n for t in tables for index, n in zip(t["episode_index"].to_pylist(), t["length"].to_pylist(), strict=True)}
         path = self.root / "meta/episodes.jsonl"
         return {line["episode_index"]: line["length"] for line in _json_lines(path, ("episode_index", "length"))} if path.exists() else {}

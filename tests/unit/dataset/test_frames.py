@@ -4,16 +4,19 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.resize import resize_with_pad
+from recap_steam.dataset.video import read_video, require_videos
 from recap_steam.errors import UserError
 from tests.datasets import image, index, write_v21, write_v30, write_video
 
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"
 LENGTHS = [5, 4, 6]
+SHARED = Path(__file__).parents[4] / "shared/data"
 
 
 def _build(root: Path, output: Path, cameras=(FRONT,), size: int = 32):
@@ -51,6 +54,26 @@ def test_cache_is_byte_identical_when_recomputed(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
+def test_av1(tmp_path):
+    root = write_v21(tmp_path / "data", LENGTHS, cameras=[FRONT], camera_dtype="video", size=(64, 64))
+    for number, path in enumerate(sorted((root / "videos").rglob("*.mp4"))):
+        write_video(path, np.stack([image(number, frame, 0, (64, 64)) for frame in range(LENGTHS[number])]), 10, "libsvtav1")
+    _, cache = _build(root, tmp_path / "cache.arrow", size=64)
+    assert np.abs(cache.images(FRONT, np.array([12])).astype(int) - image(2, 3, 0, (64, 64))).max() <= 4
+
+
+def test_each_file_is_opened_once(tmp_path, monkeypatch):
+    import av
+
+    opened = []
+    really_open = av.open
+    monkeypatch.setattr(av, "open", lambda path, *args: (opened.append(path), really_open(path, *args))[1])
+    dataset, episodes = index(write_v30(tmp_path / "data", LENGTHS, cameras=[FRONT, WRIST], camera_dtype="video"), "sft")
+    opened.clear()
+    build_frame_cache(dataset, episodes, [FRONT, WRIST], 32, tmp_path / "cache.arrow")
+    assert len(opened) == 2
+
+
 def test_stills_out_of_order(tmp_path):
     root = write_v30(tmp_path / "data", LENGTHS, cameras=[FRONT])
     path = next((root / "data").rglob("*.parquet"))
@@ -61,6 +84,8 @@ def test_stills_out_of_order(tmp_path):
 
 
 def test_stills_by_path_only(tmp_path):
+    root = tmp_path / "data"
+
     def drop_bytes(table, position):
         items = table[FRONT].to_pylist()
         paths = []
@@ -69,12 +94,9 @@ def test_stills_by_path_only(tmp_path):
             (root / paths[-1]).parent.mkdir(parents=True, exist_ok=True)
             (root / paths[-1]).write_bytes(item["bytes"])
         kind = table.schema.field(FRONT).type
-        column = [{"bytes": None, "path": path} for path in paths]
-        return table.set_column(table.schema.get_field_index(FRONT), FRONT, pa_array(column, kind))
+        column = pa.array([{"bytes": None, "path": path} for path in paths], kind)
+        return table.set_column(table.schema.get_field_index(FRONT), FRONT, column)
 
-    from pyarrow import array as pa_array
-
-    root = tmp_path / "data"
     write_v21(root, [3, 2], cameras=[FRONT], columns=drop_bytes)
     _, cache = _build(root, tmp_path / "cache.arrow")
     assert np.array_equal(cache.images(FRONT, np.array([4])), image(1, 1)[None])
@@ -142,6 +164,16 @@ def test_cache_of_something_else_is_refused(tmp_path):
     (tmp_path / "cache.arrow").write_bytes((tmp_path / "cache.arrow").read_bytes()[:-100])
     with pytest.raises(UserError, match=r"not a readable frame cache.*forcerun cache_frames"):
         FrameCache.open(tmp_path / "cache.arrow", episodes)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the public datasets are not beside the repository")
+def test_public_datasets():
+    dataset, episodes = index(SHARED / "unitree_g1_bottle_v21", "sft")
+    picture = next(read_video(dataset, episodes, "observation.images.cam_high"))
+    assert picture.shape == (480, 640, 3) and picture.std() > 20
+    dataset, episodes = index(SHARED / "so101_record_v30", "sft")
+    with pytest.raises(UserError, match=r"no video file .*front/chunk-000/file-000\.mp4, .*top/chunk-000/file-000\.mp4; restore"):
+        require_videos(dataset, episodes, dataset.cameras)
 
 
 def test_resize_keeps_shape_and_pads_black():
