@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import METADATA_KEY
+from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.indexing import index_dataset
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
@@ -121,6 +122,16 @@ def test_our_index_agrees_with_the_collection_record(expert_data):
     assert record.statistics["frames"] == episodes.num_frames
     assert record.statistics["successes"] == episodes.success.sum() > 0
     assert not episodes.interventions().any()
+
+
+def test_our_frame_cache_holds_the_recorded_pictures(expert_data, tmp_path):
+    dataset = open_dataset("drawers", expert_data)
+    episodes, _ = index_dataset(dataset, "rollout")
+    build_frame_cache(dataset, episodes, [CAMERA], 32, tmp_path / "frames.arrow")
+    cached = FrameCache.open(tmp_path / "frames.arrow", episodes).images(CAMERA, np.arange(episodes.num_frames))
+    theirs = LeRobotDataset("local/drawers", root=expert_data)
+    for row in (0, episodes.num_frames - 1):
+        assert np.array_equal(cached[row], np.rint(theirs[row][CAMERA].permute(1, 2, 0).numpy() * 255))
 
 
 def test_a_second_collection_replaces_the_first_and_has_the_same_bytes(tmp_path):
