@@ -6,6 +6,7 @@ receives a *slice*: an experiment that holds only the sections and entries it re
 
 import dataclasses
 import functools
+import math
 import os
 import types
 import typing
@@ -254,7 +255,16 @@ def _explain(error: jsonschema.ValidationError) -> str:
     if error.validator == "additionalProperties":
         known = ", ".join(sorted(error.schema.get("properties", {})))
         message = f"{message}; known keys: {known}"
+    elif error.validator == "type" and isinstance(error.instance, str) and _is_number(error.instance):
+        message = f"{message}; YAML reads {error.instance} as text: write {float(error.instance):.1e}"
     return f"config: {place}: {message} (every key is explained in config/README.md)".replace("\n", " ")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _copy(value: Any) -> Any:

@@ -31,7 +31,7 @@ def _error(key: str, message: str) -> UserError:
 def _check_names(experiment: Experiment) -> None:
     """Every name that one section uses is an entry of the section that it refers to."""
     for key, section, names in _references(experiment):
-        known = [*getattr(experiment, section), *([EXPERT] if key.endswith((".collect.policy", "s.policies")) else [])]
+        known = [*getattr(experiment, section), *([EXPERT] if key.endswith((".collect.policy", ".policies")) else [])]
         for name in names:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)

@@ -78,8 +78,8 @@ wildcard_constraints:
 
 
 def slice_json(**sections):
-    """JSON of an experiment that holds only the given sections."""
-    return json.dumps({"experiment": EXPERIMENT.experiment, **sections}, sort_keys=True)
+    """JSON of an experiment that holds only the given sections. Its name is always the same: renaming an experiment recollects no dataset."""
+    return json.dumps({"experiment": "slice", **sections}, sort_keys=True)
 
 
 def entries(section, *names):

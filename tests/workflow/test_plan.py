@@ -1,0 +1,105 @@
+"""What a fresh clone plans, and that every target and every job is what it says."""
+
+import ast
+import re
+import shlex
+
+import pytest
+
+from tests.workflow.tree import REPOSITORY, Tree
+
+ALL_JOBS = {
+    "collect_dataset": 3,
+    "index_dataset": 3,
+    "cache_frames": 3,
+    "compute_returns": 3,
+    "train_critic": 1,
+    "compute_values": 3,
+    "compute_threshold": 1,
+    "compute_advantages": 2,
+    "compute_norm_stats": 3,
+    "train_policy": 3,
+    "evaluate_policy": 4,
+    "build_report": 1,
+}
+COLLECTED = {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 1, "compute_norm_stats": 1, "train_policy": 1}
+RETURNS = COLLECTED | {"compute_returns": 3}
+CRITICS = RETURNS | {"cache_frames": 3, "train_critic": 1}
+THRESHOLDS = CRITICS | {"compute_values": 2, "compute_threshold": 1}
+ADVANTAGES = THRESHOLDS | {"compute_advantages": 2}
+POLICIES = ADVANTAGES | {"compute_norm_stats": 3, "train_policy": 3}
+PLANS = {
+    "all": ALL_JOBS,
+    "datasets": COLLECTED,
+    "returns": RETURNS,
+    "critics": CRITICS,
+    "values": CRITICS | {"compute_values": 3},
+    "advantages": ADVANTAGES,
+    "policies": POLICIES,
+    "evaluations": POLICIES | {"evaluate_policy": 4},
+    "report": ALL_JOBS,
+    "mixture": THRESHOLDS | {"merge_mixture": 2},
+    "publish_stats": RETURNS | {"merge_stats": 3},
+}
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_a_fresh_clone_plans_exactly_what_a_target_needs(tree: Tree, target: str) -> None:
+    assert tree.plan(target) == PLANS[target]
+
+
+def test_the_default_target_is_everything(tree: Tree) -> None:
+    assert tree.plan() == ALL_JOBS
+
+
+def test_a_dry_run_says_in_words_what_each_job_is_for(tree: Tree) -> None:
+    status, output = tree.snakemake("-n", "mixture", "publish_stats", "all")
+    assert status == 0, output
+    assert "Job 0: " in output
+    assert "Decode the frames of rollouts at 64 pixels" in output
+    assert "Label" in output or "label its frames" in output
+    assert not re.search(r"^(local)?rule \w+:", output, re.MULTILINE), "a rule without message"
+
+
+def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
+    status, output = finished.snakemake("-n")
+    assert status == 0
+    assert "Nothing to be done" in output
+    assert "missing provenance" not in output
+
+
+def test_every_command_fits_its_script(tree: Tree) -> None:
+    """Every option that a rule passes exists in its script, every required one is passed, and slices are experiments."""
+    status, output = tree.snakemake("-n", "-p", "mixture", "publish_stats", "all")
+    assert status == 0, output
+    commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]
+    assert {script_of(command) for command in commands} == {path.name for path in (REPOSITORY / "workflow/scripts").glob("*.py")}
+    for command in commands:
+        start = command.index(f"workflow/scripts/{script_of(command)}")
+        passed = {word for word in command[start:] if word.startswith("--")}
+        required, optional = options(script_of(command))
+        assert required <= passed <= required | optional, command
+
+
+def script_of(command: list[str]) -> str:
+    return next(word for word in command if word.startswith("workflow/scripts/")).removeprefix("workflow/scripts/")
+
+
+def options(script: str) -> tuple[set[str], set[str]]:
+    """Return the required and the optional options of a script's parser, without importing what it imports."""
+    required, optional = set(), set()
+    for node in ast.walk(ast.parse((REPOSITORY / "workflow/scripts" / script).read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            needed = any(keyword.arg == "required" and keyword.value.value for keyword in node.keywords)
+            (required if needed else optional).add(node.args[0].value)
+    return required, optional
+
+
+@pytest.mark.parametrize("profile", ["local", "slurm", "slurm-ascend"])
+def test_profiles_are_found_from_a_clone(tree: Tree, profile: str) -> None:
+    if profile == "local":
+        status, output = tree.snakemake("-n", "--workflow-profile", "profiles/local", "datasets")
+    else:
+        pytest.importorskip("snakemake_executor_plugin_slurm")
+        status, output = tree.snakemake("-n", "--profile", profile, "datasets")
+    assert status == 0, output
