@@ -127,13 +127,14 @@ def write_critic(experiment: Experiment) -> None:
         returns = read_sidecar(sidecar(experiment, name, "returns_fail40"), "returns", episodes, ["return"]).columns["return"]
         parts.append((returns, episodes.prompt_codes(), episodes.tasks))
     fit_normalizer(parts, "global").save(folder)
-    metrics = {"eval/mae": 0.081, "eval/spearman": 0.74, "eval/cat_acc": 0.21, "baseline_constant/mae": 0.24, "baseline_time/mae": 0.177}
+    metrics = {"eval/mae": 0.081, "eval/spearman": 0.74, "eval/cat_acc_best": 0.21, "eval/loss": 3.1, "eval_train/mae": 0.06}
+    metrics |= {"baseline_constant/mae": 0.24, "baseline_constant/spearman": None, "baseline_time/mae": 0.177}
     (folder / "evaluation.json").write_text(json.dumps(metrics))
     (folder / "lineage.json").write_text(
         lineage("train_critic", "value", parameters={"returns": dataclasses.asdict(experiment.returns["fail40"])}).to_json()
     )
     (folder / "model.safetensors").write_bytes(b"weights")
-    write_metrics(folder, "eval/mae")
+    write_metrics(folder, "eval/mae", "eval_train/mae", **{"baseline_time/mae": 0.177})
 
 
 def write_values(experiment: Experiment, name: str) -> None:

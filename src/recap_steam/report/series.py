@@ -107,27 +107,31 @@ def _curve(episodes: Episodes, position: int, value: np.ndarray, target: np.ndar
     )
 
 
-TRAINING_PANELS = {  # title: (kind of training, logged metric)
-    "critic: training loss, nats": ("critics", "train/loss"),
-    "critic: held-out MAE, normalised return": ("critics", "eval/mae"),
-    "policy: training loss, flow matching": ("policies", "train/loss"),
-    "policy: flip test, normalised action": ("policies", "flip/positive_plain"),
+TRAINING_PANELS = {  # title: (kind of training, {logged metric: what the legend adds to the tag})
+    "critic: training loss, nats": ("critics", {"train/loss": ""}),
+    "critic: MAE, normalised return": (
+        "critics",
+        {"eval/mae": ", held out", "eval_train/mae": ", training frames", "baseline_time/mae": ", time only"},
+    ),
+    "policy: training loss, flow matching": ("policies", {"train/loss": ""}),
+    "policy: flip test, normalised action": ("policies", {"flip/positive_plain": "", "flip/noise": ", two noises"}),
 }
 SHOWN_POINTS = 100
 
 
 def training_curves(results: Results) -> dict[str, list[TrainingCurve]]:
-    """By panel, one curve a tag that logged the metric; of many steps, means over equal spans."""
+    """By panel, one curve a tag and metric that was logged; of many steps, means over equal spans."""
     panels = {}
-    for title, (kind, metric) in TRAINING_PANELS.items():
-        curves = [_training_curve(results, kind, tag, metric) for tag in getattr(results.experiment, kind)]
+    for title, (kind, metrics) in TRAINING_PANELS.items():
+        logs = {tag: results.metrics(kind, tag) for tag in getattr(results.experiment, kind)}
+        curves = [_training_curve(tag + suffix, log, metric) for tag, log in logs.items() for metric, suffix in metrics.items()]
         if any(len(curve.steps) for curve in curves):
             panels[title] = [curve for curve in curves if len(curve.steps)]
     return panels
 
 
-def _training_curve(results: Results, kind: str, tag: str, metric: str) -> TrainingCurve:
-    points = [(row["step"], row[metric]) for row in results.metrics(kind, tag) if row.get(metric) is not None]
+def _training_curve(label: str, log: list[dict], metric: str) -> TrainingCurve:
+    points = [(row["step"], row[metric]) for row in log if row.get(metric) is not None]
     spans = np.array_split(np.array(points, dtype=np.float64).reshape(-1, 2), min(SHOWN_POINTS, len(points)) or 1)
     means = np.array([span.mean(axis=0) for span in spans if len(span)]).reshape(-1, 2)
-    return TrainingCurve(tag, means[:, 0], means[:, 1])
+    return TrainingCurve(label, means[:, 0], means[:, 1])

@@ -21,7 +21,7 @@ class Table:
     def numeric(self, column: int) -> bool:
         """Whether the column holds numbers, which are set flush right."""
         cells = [row[column] for row in self.rows if row[column] not in (MISSING, "reference")]
-        return column > 0 and bool(cells) and all(cell[0] in "+-<0123456789" and len(cell) < 12 + 6 * (" to " in cell) for cell in cells)
+        return column > 0 and all(cell[0] in "+-<0123456789" and len(cell) < 12 + 6 * (" to " in cell) for cell in cells)
 
 
 def success_table(summaries: list[ArmSummary]) -> Table:
@@ -56,12 +56,23 @@ def pairs_table(pairs: list[Pair]) -> Table:
     return Table(head, rows)
 
 
-CRITIC_METRICS = {"mae": "MAE, normalised return", "spearman": "Spearman", "cat_acc": "bin accuracy"}
-CRITIC_SOURCES = {"eval": "critic", "baseline_constant": "constant", "baseline_time": "time only"}
+CRITIC_METRICS = {
+    "loss": "loss, nats",
+    "mae": "MAE, normalised return",
+    "spearman": "Spearman",
+    "cat_acc_best": "bin accuracy",
+    "cat_acc_neighbor": "within a bin",
+}
+CRITIC_SOURCES = {
+    "eval": "critic, held out",
+    "baseline_time": "time only, held out",
+    "baseline_constant": "constant, held out",
+    "eval_train": "critic, training frames",
+}
 
 
 def critic_table(results: Results) -> Table:
-    """Held-out metrics of every critic beside the two predictors that see no image."""
+    """Metrics of every critic beside the two predictors that see no image, and on what it learned from."""
     rows = []
     for tag in results.experiment.critics:
         evaluation = results.document("critics", tag, "evaluation.json") or {}
