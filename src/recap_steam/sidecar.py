@@ -223,6 +223,8 @@ def _refuse_missing(column: pa.Array, name: str, episodes: Episodes, start: int,
 def _key_problem(file: pq.ParquetFile, episodes: Episodes) -> str:
     """What is wrong with the keys: the kind, the first offending frame and how many there are."""
     table = file.read(columns=list(KEYS), use_threads=False)
+    if any(table[key].null_count for key in KEYS):
+        return "a key is null"
     episode, frame = (to_numpy(table[key]) for key in KEYS)
     rows = episodes.locate(episode, frame)
     counts = np.bincount(rows[rows >= 0], minlength=episodes.num_frames)

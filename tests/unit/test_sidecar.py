@@ -143,6 +143,7 @@ BROKEN = {
     ),
     "duplicate keys": (lambda t: t.take([*range(7), 6, *range(7, 16)]), r"episode 5, frame 1 appears more than once \(1 such frames\)"),
     "out of order": (lambda t: t.take([1, 0, *range(2, 16)]), r"episode 2, frame 1 is out of order \(2 such rows\)"),
+    "null key": (_with("frame_index", lambda t: pa.array([None, *range(15)], pa.int64())), "a key is null"),
     "empty": (lambda t: t[:0], r"episode 2, frame 0 is missing \(16 such frames\)"),
     "no lineage": (lambda t: t.replace_schema_metadata(None), r"no lineage, so it was not made by this workflow; move it away"),
 }

@@ -1,6 +1,9 @@
 """Images reach the row they belong to, whatever layout they come from; what cannot be read is named."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recap_steam.config import load_experiment
+from recap_steam.dataset.episodes import index_stage
 from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.resize import resize_with_pad
 from recap_steam.dataset.video import read_video, require_videos
@@ -164,6 +169,22 @@ def test_cache_of_something_else_is_refused(tmp_path):
     (tmp_path / "cache.arrow").write_bytes((tmp_path / "cache.arrow").read_bytes()[:-100])
     with pytest.raises(UserError, match=r"not a readable frame cache.*forcerun cache_frames"):
         FrameCache.open(tmp_path / "cache.arrow", episodes)
+
+
+def test_script(tmp_path):
+    root = write_v21(tmp_path / "data", LENGTHS, cameras=[FRONT, WRIST], success=[True] * 3)
+    experiment = {"experiment": "test", "datasets": {"data": {"path": str(root), "type": "rollout"}}}
+    index_stage(load_experiment(experiment), "data", tmp_path / "index.parquet")
+    script = Path(__file__).parents[3] / "workflow/scripts/cache_frames.py"
+    command = [sys.executable, str(script), "--config", json.dumps(experiment), "--dataset", "data", "--image-size", "16"]
+    command += ["--episodes", str(tmp_path / "index.parquet"), "--output", str(tmp_path / "cache.arrow"), "--cameras"]
+    ended = subprocess.run([*command, FRONT, WRIST], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    cache = FrameCache.open(tmp_path / "cache.arrow", index(root)[1], cameras=[FRONT, WRIST], image_size=16)
+    assert np.array_equal(cache.images(WRIST, np.array([6]))[0], image(1, 1, 1, (16, 16)))
+    ended = subprocess.run([*command, "observation.images.top"], capture_output=True, text=True)
+    assert ended.returncode == 1 and ended.stderr.startswith("error: ") and ended.stderr.count("\n") == 1
+    assert f"no camera 'observation.images.top' in dataset data; it has: {FRONT}, {WRIST}" in ended.stderr
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the public datasets are not beside the repository")
