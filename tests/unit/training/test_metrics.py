@@ -1,0 +1,33 @@
+import json
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from recap_steam.training.metrics import MetricLog, ProgressLine
+
+
+def test_rows_after_the_resumed_step_are_dropped_even_half_written_ones(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1.0}\n{"step": 2, "a": 2.0}\n{"step": 3, "a": 3.0}\n{"step": 4, "a"')
+    log = MetricLog(path, tmp_path / "tensorboard", 2)
+    log.write(3, {"a": 9.0})
+    log.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"step": n, "a": a} for n, a in ((1, 1.0), (2, 2.0), (3, 9.0))]
+
+
+def test_rows_are_json_and_free_of_the_clock(tmp_path):
+    log = MetricLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard", 0)
+    log.write(1, {"eval/spearman": float("nan"), "b": 2.0}, {"time/steps_per_second": 3.0})
+    log.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "eval/spearman": null, "b": 2.0}\n'
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert set(events.Tags()["scalars"]) == {"eval/spearman", "b", "time/steps_per_second"}
+    assert events.Scalars("b")[0].value == 2.0
+
+
+def test_progress_tells_step_rate_and_loss_at_the_end(capsys):
+    line = ProgressLine("train_critic value", 0, 2, 8)
+    assert line.update(1, 0.5, 0.0) == {}
+    rates = line.update(2, 0.25, 0.0)
+    output = capsys.readouterr().out
+    assert output.startswith("train_critic value: step 2/2, ") and output.endswith("ETA 00:00:00, loss 0.2500\n")
+    assert rates["time/samples_per_second"] == 8 * rates["time/steps_per_second"]
