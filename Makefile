@@ -1,0 +1,57 @@
+# make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
+# make sql    SQL on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
+#
+# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo
+
+LOCK ?= envs/requirements.txt
+CORES ?= 2
+UV := .uv/bin/uv
+BIN := .venv/bin
+ENVIRONMENT := .venv/.installed
+COMPILE := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.12
+
+# A shim of pyenv runs only the version that is chosen here: the newest 3.12. Without any Python 3.12, uv fetches one.
+export PYENV_VERSION := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.12\.[0-9]+$$' | sort -V | tail -n 1)
+export UV_COMPILE_BYTECODE := 1
+export OMP_NUM_THREADS := 1
+export MUJOCO_GL := egl
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test lint sql bench lock
+
+demo: $(ENVIRONMENT)
+	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2>/dev/null || \
+	  { echo "error: the simulator renders with EGL; install it: apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri libgl1"; exit 1; }
+	$(BIN)/snakemake --workflow-profile profiles/local --cores $(CORES)
+	@cat results/demo/report/summary.txt
+	@echo "Report: results/demo/report/index.html"
+
+test: lint
+	$(BIN)/pytest -n $(CORES) --dist loadfile
+
+lint: $(ENVIRONMENT)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --quiet --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+sql: $(ENVIRONMENT)
+	@$(BIN)/python -m recap_steam.report.catalogue
+
+bench: $(ENVIRONMENT)
+	@for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit 1; done
+
+lock: .uv/.installed
+	$(UV) $(COMPILE) envs/requirements.in --output-file envs/requirements.txt
+	$(UV) $(COMPILE) --config-file envs/ascend.toml envs/ascend.in --output-file envs/ascend.txt
+
+$(ENVIRONMENT): $(LOCK) pyproject.toml .uv/.installed
+	$(UV) venv --quiet --allow-existing --python 3.12 .venv
+	$(UV) pip sync --quiet --python .venv --require-hashes $(LOCK)
+	$(UV) pip install --quiet --python .venv --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.uv/.installed: envs/uv.txt
+	python3 -m venv --clear .uv
+	.uv/bin/python -m pip install --quiet --require-hashes --requirement envs/uv.txt
+	@touch $@
