@@ -33,8 +33,7 @@ class MetaWorldEnvironment:
         self.config = config
         self._env = env_class()
         self._env.max_path_length = config.max_episode_steps * config.action_repeat + 1  # ours is the only limit
-        self._env._partially_observable = False  # shows the goal to the scripted expert; `state` never contains it
-        self._env._set_task_called = True
+        _show_goal(self._env)
         self._expert = policy_class()
         self._camera = _find_camera(self._env.model, config)
         self._renderer = renderer
@@ -113,6 +112,12 @@ def _task_classes(task: str) -> tuple[type, type]:
         close = difflib.get_close_matches(task, ENV_CLS_MAP, n=3, cutoff=0.4) or sorted(ENV_CLS_MAP)[:3]
         raise UserError(f"environment: Meta-World has no task '{task}'; close matches: {', '.join(close)}")
     return ENV_CLS_MAP[task], ENV_POLICY_MAP[task]
+
+
+def _show_goal(env) -> None:
+    """What ``set_task`` does for a goal-observable task: the scripted expert needs the goal, `state` never contains it."""
+    env._set_task_called, env._partially_observable = True, False
+    del env.sawyer_observation_space  # cached bounds, to which observations are clipped; those of a hidden goal are zero
 
 
 def _find_camera(model, config: EnvironmentConfig) -> int:

@@ -25,6 +25,14 @@ def test_the_expert_opens_the_drawer_on_five_seeds(two):
         assert any(two[0].step(two[0].expert_action()) for _ in range(40))
 
 
+@pytest.mark.parametrize("task", ["reach-v3", "push-v3"])
+def test_the_expert_knows_goals_that_the_state_hides(environment_config, task):
+    environment = MetaWorldEnvironment(environment_config(task=task))
+    for seed in range(2):
+        environment.reset(seed)
+        assert any(environment.step(environment.expert_action()) for _ in range(40))
+
+
 def test_seeds_spread_the_drawer_over_its_whole_range(two):
     positions = []
     for seed in range(40):
