@@ -10,13 +10,9 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
         array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     if array.null_count:
         return array.to_numpy(zero_copy_only=False)
-    dtype, data = np.dtype(array.type.to_pandas_dtype()), array.buffers()[1]
-    if not len(array):
-        return np.empty(0, dtype)
-    if pa.types.is_boolean(array.type):
-        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=array.offset + len(array), bitorder="little")
-        return bits[array.offset :].view(bool)
-    return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+    if pa.types.is_boolean(array.type):  # a bit each; DLPack knows bytes only
+        return np.from_dlpack(array.cast(pa.uint8())).view(bool)
+    return np.from_dlpack(array)
 
 
 def to_arrow(values: np.ndarray) -> pa.Array:
