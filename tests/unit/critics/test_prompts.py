@@ -30,7 +30,9 @@ def test_prompts_are_padded_to_the_batch():
     assert batch["tokens"][1].tolist() == long and batch["token_mask"][1].all()
     assert batch["tokens"][0, : len(short)].tolist() == short
     assert batch["token_mask"][0].tolist() == [True] * len(short) + [False] * (len(long) - len(short))
-    assert batch["tokens"].dtype.itemsize == 8 and collate(np.zeros((1, 1, 4, 4, 3), np.uint8), table.take([1]))["tokens"].shape[1] == len(short)
+    assert batch["tokens"].dtype.itemsize == 8 and collate(np.zeros((1, 1, 4, 4, 3), np.uint8), table.take([1]))["tokens"].shape[1] == len(
+        short
+    )
 
 
 def test_too_long_a_prompt_is_an_error_not_a_cut():

@@ -1,0 +1,154 @@
+"""The critic as the loop sees it, on a small experiment on disk."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3TextModel
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipVisionModel
+
+from recap_steam import devices
+from recap_steam.errors import UserError
+from recap_steam.labels.inputs import load_critic as load_critic_for_labels
+from recap_steam.lineage import Lineage
+from recap_steam.tokenizer import load_tokenizer, train_tokenizer
+from recap_steam.training import critic_stage
+from recap_steam.training.critic_stage import train_critic_stage
+from tests.unit.critics.experiment import CRITIC, Files, make
+from tests.unit.critics.small import GEMMA3, SIGLIP
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Files:
+    return make(tmp_path_factory.mktemp("experiment"))
+
+
+def trainable(files: Files, **changes):
+    """What the stage hands to the loop."""
+    files = files.with_critic(**changes)
+    experiment, config = files.experiment, files.experiment.critics["value"]
+    names = [*config.datasets, *config.eval_datasets]
+    sources = {name: critic_stage._read(experiment, config, name, files.episodes, files.frames) for name in names}
+    return critic_stage._trainable(experiment, config, sources)
+
+
+def rngs(n: int, step: int = 0) -> list[np.random.Generator]:
+    return [np.random.default_rng([0, step, position]) for position in range(n)]
+
+
+def test_targets_are_the_normalised_returns_of_the_right_frames(files):
+    critic = trainable(files)
+    assert critic.normalizer.return_min == -21.0
+    first_rollout_frame, last_rollout_frame = 17, 17 + 30
+    batch = critic.load(np.array([0, first_rollout_frame, last_rollout_frame]), rngs(3))
+    assert batch["target"].tolist() == pytest.approx([-7 / 21, -1.0, 0.0])
+    blank = critic.load(np.array([first_rollout_frame + 1]), rngs(1))
+    assert blank["images"][0, 0, 0, 0].tolist() == [30, 20, 20]  # frame 1 of episode 0; see tests.datasets.image
+
+
+def test_prompts_follow_the_episode(files):
+    critic = trainable(files)
+    batch = critic.load(np.array([0, 8]), rngs(2))  # the first frames of both demonstrations
+    texts = [
+        critic.tokenizer.decode(tokens[mask], skip_special_tokens=True)
+        for tokens, mask in zip(batch["tokens"], batch["token_mask"], strict=True)
+    ]
+    assert texts == ["Task: open the drawer.", "Task: close it."]
+
+
+def test_mixture_shares_are_by_frames_or_by_weight(files):
+    assert trainable(files).weights == [17, 31]
+    assert trainable(files, balance_dataset_weights=False).weights == [1.0, 1.0]
+
+
+def test_groups_have_their_own_rates_and_hold_each_parameter_once(files):
+    critic = trainable(files)
+    others, value = critic.parameter_groups()
+    assert "lr" not in others and value["lr"] == CRITIC["optim"]["value_lr"]
+    assert len(others["params"]) + len(value["params"]) == len(list(critic.model.parameters()))
+    frozen = trainable(files, model={**CRITIC["model"], "freeze_vlm": True, "freeze_vision_encoder": True})
+    kept = {id(p) for group in frozen.parameter_groups() for p in group["params"]}
+    names = {name.split(".")[0] for name, p in frozen.model.named_parameters() if id(p) in kept}
+    assert names == {"projection", "expert", "head"}
+
+
+def test_augmentation_is_for_training_only(files):
+    critic = trainable(files)
+    samples = np.arange(4)
+    assert torch.equal(critic.load(samples, rngs(4))["augmentation"], critic.load(samples, rngs(4))["augmentation"])
+    assert "augmentation" not in trainable(files, do_augment=False).load(samples, rngs(4))
+
+
+def test_evaluation_spreads_over_all_episodes(files):
+    assert trainable(files).held_out.spread(4).tolist() == [0, 5, 10, 15]
+
+
+def test_training_lowers_the_loss_and_writes_the_folder(files, tmp_path):
+    files = files.with_critic(max_steps=60, eval_interval=30)
+    train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state", tmp_path / "value")
+    rows = [json.loads(line) for line in (tmp_path / "value/metrics.jsonl").read_text().splitlines()]
+    losses = [row["train/loss"] for row in rows]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+    assert {"train/mae", "train/grad_norm", "train/lr"} < rows[0].keys()
+    names = {path.name for path in (tmp_path / "value").iterdir()} - {"tensorboard", "tokenizer"}
+    assert names == {"model.safetensors", "config.json", "normalizer.json", "lineage.json", "metrics.jsonl", "evaluation.json"}
+    best = min((row for row in rows if "eval/mae" in row), key=lambda row: row["eval/mae"])
+    assert json.loads((tmp_path / "value/evaluation.json").read_text())["eval/mae"] == best["eval/mae"]
+
+
+def test_the_label_stages_accept_the_folder(files, tmp_path):
+    files = files.with_critic(max_steps=1)
+    files = dataclasses.replace(files, raw={**files.raw, "advantages": {"top": {"critic": "value", "datasets": ["rollouts"]}}})
+    train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state", tmp_path / "value")
+    critic = load_critic_for_labels(files.experiment, "top", tmp_path / "value")
+    assert critic.returns.failure_reward == -10 and critic.normalizer.return_min == -21.0
+
+
+def test_defect_30_equal_seeds_give_equal_bytes(files, tmp_path):
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        run = files.with_critic(max_steps=3, seed=seed)
+        train_critic_stage(run.experiment, "value", run.episodes, run.frames, tmp_path / "state" / name, tmp_path / name)
+    for file in ("model.safetensors", "metrics.jsonl", "evaluation.json", "config.json", "tokenizer/tokenizer.json"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+    assert (tmp_path / "first/model.safetensors").read_bytes() != (tmp_path / "other/model.safetensors").read_bytes()
+
+
+def test_pretrained_parts_come_from_local_folders(files, tmp_path):
+    """The path that full-size weights take, with small ones that transformers itself saved."""
+    tokenizer = train_tokenizer(["Task: open the drawer."], 300)
+    devices.seed(9)
+    SiglipVisionModel(SiglipVisionConfig(**SIGLIP, image_size=16)).save_pretrained(tmp_path / "siglip")
+    Gemma3TextModel(Gemma3TextConfig(**GEMMA3)).save_pretrained(tmp_path / "gemma")
+    tokenizer.save_pretrained(tmp_path / "gemma")
+    model = {
+        "image_size": 16,
+        "siglip_path": str(tmp_path / "siglip"),
+        "gemma3_path": str(tmp_path / "gemma"),
+        "critic_expert_variant": "dummy",
+    }
+    run = files.with_critic(max_steps=1, model=model, optim={"lr": 1e-9})
+    train_critic_stage(run.experiment, "value", run.episodes, run.frames, tmp_path / "state", tmp_path / "value")
+    weights, pretrained = load_file(tmp_path / "value/model.safetensors"), load_file(tmp_path / "gemma/model.safetensors")
+    torch.testing.assert_close(weights["text.embed.weight"], pretrained["embed_tokens.weight"], atol=1e-6, rtol=0)
+    lineage = Lineage.from_json((tmp_path / "value/lineage.json").read_text(), path=tmp_path)
+    assert {"siglip_path/model.safetensors", "gemma3_path/model.safetensors", "tokenizer/tokenizer.json"} < lineage.inputs.keys()
+    assert load_tokenizer(tmp_path / "value/tokenizer").get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_tokenizer_that_is_too_large_is_refused(files, tmp_path):
+    train_tokenizer([f"word{number} other{number}" for number in range(400)], 600).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="the tokenizer has 600 tokens, but the text model knows 300"):
+        trainable(files, model={**CRITIC["model"], "tokenizer_path": str(tmp_path)})
+
+
+def test_without_held_out_data_the_last_checkpoint_counts(files):
+    critic = trainable(files, eval_datasets=[])
+    assert critic.selection is None and critic.baselines == {}
+    with torch.no_grad():
+        critic.model.eval()
+        assert {name.split("/")[0] for name in critic.evaluate()} == {"eval_train"}
