@@ -20,8 +20,8 @@ class ReturnNormalizer:
     The same function serves training targets, reward sums and evaluation, so these can never be on two scales.
 
     Attributes:
-        return_min: least return of the training datasets, in frames (RLinf), or the least return of each task, by task text (the
-            pi*0.6 paper, section on per-task normalisation).
+        return_min: least return of the training datasets, in frames (RLinf), or of each task, by task text (the pi*0.6 paper scales
+            the values of a task to (-1, 0)).
     """
 
     return_min: float | dict[str, float]
