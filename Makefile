@@ -32,14 +32,15 @@ test: lint
 lint: $(ENVIRONMENT)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/snakefmt --quiet --check Snakefile workflow
+	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
 sql: $(ENVIRONMENT)
 	@$(BIN)/python -m recap_steam.report.catalogue
 
 bench: $(ENVIRONMENT)
-	@for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit 1; done
+	$(BIN)/python benchmarks/labels.py
+	$(BIN)/python benchmarks/snakemake_dry_run.py
 
 lock: .uv/.installed
 	$(UV) $(COMPILE) envs/requirements.in --output-file envs/requirements.txt

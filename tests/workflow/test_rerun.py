@@ -12,10 +12,9 @@ from tests.workflow.tree import DEMO, Tree, demo_with
 # Jobs that go stale together: the first stage that reads the key and everything below it.
 REPORT = {"build_report": 1}
 EVALUATION = {"evaluate_policy": 4} | REPORT
-FILTERED = {"compute_norm_stats": 1, "train_policy": 1, "evaluate_policy": 1} | REPORT
-RECAP_LABELS = {"train_policy": 1, "evaluate_policy": 2} | REPORT
-RECAP = {"compute_norm_stats": 1} | RECAP_LABELS
-LABELS = {"compute_threshold": 1, "compute_advantages": 2} | RECAP_LABELS
+FILTERED = {"train_policy": 1, "evaluate_policy": 1} | REPORT
+RECAP = {"train_policy": 1, "evaluate_policy": 2} | REPORT
+LABELS = {"compute_threshold": 1, "compute_advantages": 2} | RECAP
 CRITIC = {"train_critic": 1, "compute_values": 3} | LABELS
 RETURNS = {"compute_returns": 3} | CRITIC
 ROLLOUTS = {
@@ -36,11 +35,10 @@ START = ROLLOUTS | {
     "index_dataset": 2,
     "cache_frames": 2,
     "compute_returns": 2,
-    "compute_norm_stats": 3,
     "train_policy": 3,
     "evaluate_policy": 4,
 }
-EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3}
+EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3, "compute_norm_stats": 3}
 
 OPTIM = {
     "lr": 5.0e-4,
@@ -97,7 +95,6 @@ CRITIC_KEYS = {
 POLICY_KEYS = {
     "positive_only_conditional": False,
     "unconditional_prob": 0.1,
-    "frame_filter": "successes_and_interventions",
     "balance_dataset_weights": False,
     "max_steps": 1501,
     "global_batch_size": 64,
@@ -158,7 +155,7 @@ CASES: dict[str, tuple[Any, dict[str, int]]] = {
     "critics.value.returns_tag": ({"critics.value.returns_tag": "other", "returns.other": {"failure_reward": -10}}, RETURNS),
     "critics.value.datasets": (["rollouts"], CRITIC),
     "critics.value.eval_datasets": ([], CRITIC | {"compute_values": 2}),
-    "critics.value.cameras": (CORNER3, START | {"cache_frames": 3, "compute_norm_stats": 2}),  # one cache for all
+    "critics.value.cameras": (CORNER3, START | {"cache_frames": 3}),  # one cache for all
     "critics.value.model.image_size": (32, CRITIC | {"cache_frames": 3}),
     **{f"critics.value.{key}": (value, CRITIC) for key, value in CRITIC_KEYS.items()},
     "advantages.n5_q30.critic": (
@@ -175,7 +172,8 @@ CASES: dict[str, tuple[Any, dict[str, int]]] = {
         {"policies.recap.advantage_tag": "other", "advantages.other": DEMO["advantages"]["n5_q30"] | {"positive_quantile": 0.5}},
         LABELS | RECAP,
     ),
-    "policies.recap.datasets": (["rollouts"], RECAP),
+    "policies.recap.datasets": (["rollouts"], {"compute_norm_stats": 1} | RECAP),
+    "policies.recap.frame_filter": ("successes_and_interventions", {"compute_norm_stats": 1} | RECAP),
     "policies.recap.model.image_size": (32, RECAP | {"cache_frames": 2}),
     **{f"policies.recap.{key}": (value, RECAP) for key, value in POLICY_KEYS.items()},
     "evaluations.paired.environment": (

@@ -281,6 +281,14 @@ def policy_labels(wildcards):
     return sidecar_files("advantages", config.advantage_tag, config.datasets) if config.advantage_tag else []
 
 
+def norm_stats_slice(wildcards):
+    """Which frames a policy learns from. The schema requires more of a policy: constants, so that nothing else reruns this."""
+    policy = RAW["policies"][wildcards.policy]
+    unread = {"cameras": ["unread"], "model": {"image_size": 1}, "optim": {"lr": 1}, "max_steps": 1, "global_batch_size": 1}
+    read = {key: policy[key] for key in ("datasets", "frame_filter")}
+    return slice_json(datasets=datasets_slice(policy["datasets"]), policies={wildcards.policy: {**unread, **read}})
+
+
 def policy_slice(wildcards):
     """A policy, its labels' parameters and its datasets."""
     config = EXPERIMENT.policies[wildcards.tag]

@@ -63,10 +63,7 @@ rule compute_values:
         devices=1,
         runtime=480,
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice([dataset_of(wildcards)], "sidecar_root"),
-            **critic_slice(wildcards.tag),
-        ),
+        config=lambda wildcards: slice_json(datasets=datasets_slice([dataset_of(wildcards)])),
         dataset=dataset_of,
         code=code_of("compute_values"),
         critic=lambda wildcards, input: os.path.dirname(input.critic),

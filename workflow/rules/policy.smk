@@ -18,10 +18,7 @@ rule compute_norm_stats:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice(EXPERIMENT.policies[wildcards.policy].datasets),
-            policies=entries("policies", wildcards.policy),
-        ),
+        config=norm_stats_slice,
         code=code_of("compute_norm_stats"),
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
     message:
