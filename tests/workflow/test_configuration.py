@@ -85,7 +85,7 @@ MISTAKES = {
         "critics.value: Additional properties are not allowed ('max_step' was unexpected)",
     ),
     "wrong type": ({"policies.start.optim.lr": "fast"}, "policies.start.optim.lr: 'fast' is not of type 'number'"),
-    "YAML's text for 1e-3": ({"policies.start.optim.lr": "1e-3"}, "YAML reads 1e-3 as text: write 1.0e-03"),
+    "YAML's text for 1e-3": ({"policies.start.optim.lr": "1e-3"}, "YAML reads 1e-3 as text: write 0.001"),
     "out of range": ({"advantages.n5_q30.positive_quantile": 1.5}, "advantages.n5_q30.positive_quantile: 1.5 is greater than"),
     "misspelt name": (
         {"critics.value.returns_tag": "fail4"},

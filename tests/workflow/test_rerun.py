@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from recap_steam.config import SCHEMA_PATH
+from recap_steam.schema import SCHEMA_PATH
 from tests.workflow.tree import DEMO, Tree, demo_with
 
 # Jobs that go stale together: the first stage that reads the key and everything below it.

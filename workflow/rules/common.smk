@@ -6,10 +6,11 @@ import os
 import re
 import sys
 
-from recap_steam.config import EXPERT, load_experiment, meta_folder, with_defaults
+from recap_steam.config import EXPERT, load_experiment, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest
 from recap_steam.references import check_references
+from recap_steam.schema import with_defaults
 
 try:
     RAW = with_defaults(config)

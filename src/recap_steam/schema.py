@@ -1,0 +1,83 @@
+"""Validation of an experiment file: the schema, its defaults, and mistakes as one line each."""
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from recap_steam.errors import UserError
+
+SCHEMA_PATH = Path(__file__).parents[2] / "config/schemas/config.schema.yaml"
+
+
+def with_defaults(raw: dict) -> dict:
+    """Return a copy of ``raw`` that is valid under the schema, with every default filled in and absent sections as empty mappings.
+
+    Raises:
+        UserError: naming the key, what is wrong with it and what would be right.
+    """
+    filled = _copy(raw)
+    validator = _validator()
+    error = jsonschema.exceptions.best_match(validator.iter_errors(filled))
+    if error is not None:
+        raise UserError(_explain(error))
+    for section in validator.schema["properties"].keys() - {"experiment"}:
+        filled[section] = filled.get(section) or {}
+    return filled
+
+
+@functools.cache
+def _validator() -> jsonschema.protocols.Validator:
+    """A validator that also writes defaults into what it validates."""
+    base = jsonschema.Draft202012Validator
+    schema = yaml.safe_load(SCHEMA_PATH.read_text())
+
+    def fill_then_validate(validator, properties, instance, parent):
+        if validator.is_type(instance, "object"):
+            for key, subschema in properties.items():
+                declared = _resolve(schema, subschema) | subschema
+                if key not in instance and "default" in declared:
+                    instance[key] = _copy(declared["default"])
+        yield from base.VALIDATORS["properties"](validator, properties, instance, parent)
+
+    return jsonschema.validators.extend(base, {"properties": fill_then_validate})(schema)
+
+
+def _resolve(schema: dict, subschema: dict) -> dict:
+    """The definition that ``subschema`` refers to; empty if it refers to none."""
+    return schema["$defs"][subschema["$ref"].removeprefix("#/$defs/")] if "$ref" in subschema else {}
+
+
+def _explain(error: jsonschema.ValidationError) -> str:
+    place = ".".join(str(part) for part in error.absolute_path) or "the experiment file"
+    message = error.message
+    if error.validator == "additionalProperties":
+        known = ", ".join(sorted(error.schema.get("properties", {})))
+        message = f"{message}; known keys: {known}"
+    elif error.validator == "type" and isinstance(error.instance, str) and _is_number(error.instance):
+        message = f"{message}; YAML reads {error.instance} as text: write {_yaml_number(error.instance)}"
+    return f"config: {place}: {message} (every key is explained in config/README.md)".replace("\n", " ")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _yaml_number(text: str) -> str:
+    """YAML wants a point in a number with an exponent."""
+    number = repr(float(text))
+    return number if "." in number else number.replace("e", ".0e")
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value

@@ -1,0 +1,170 @@
+"""References between sections of an experiment: each broken reference is one line that names key and remedy."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recap_steam.config import load_experiment
+from recap_steam.errors import UserError
+from recap_steam.references import check_references
+
+REPOSITORY = Path(__file__).parents[2]
+EXPERIMENT = yaml.safe_load((REPOSITORY / "tests/data/experiment.yaml").read_text())
+DRAWER = EXPERIMENT["environments"]["drawer"]
+
+
+def changed(changes: dict[str, Any]) -> dict[str, Any]:
+    """The experiment with values set by dotted key."""
+    experiment = copy.deepcopy(EXPERIMENT)
+    for key, value in changes.items():
+        *parents, leaf = key.split(".")
+        section = experiment
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[leaf] = value
+    return experiment
+
+
+GOOD = {
+    "as it is": {},
+    "two train collections may share seeds": {"datasets.rollouts.collect.seed": 1000},
+    "an evaluation of another task may share seeds": {
+        "environments.other": DRAWER | {"task": "door-open-v3"},
+        "evaluations.paired.environment": "other",
+        "evaluations.paired.seed": 2000,
+    },
+    "seeds may touch": {"evaluations.paired.seed": 3030},
+    "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
+    "a chain of policies": {"policies.recap.init_from": "start"},
+}
+
+
+def test_the_demo_passes() -> None:
+    check_references(load_experiment(yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())))
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_sound_experiment_passes(case: str) -> None:
+    check_references(load_experiment(changed(GOOD[case])))
+
+
+ROUND = {"path": "data/round", "type": "rollout", "collect": {"environment": "drawer", "policy": "recap", "num_episodes": 3, "seed": 1}}
+BAD = {
+    "environment of a collection": (
+        {"datasets.rollouts.collect.environment": "drawr"},
+        "datasets.rollouts.collect.environment: 'drawr' is not an entry of environments; did you mean 'drawer'?",
+    ),
+    "policy of a collection": (
+        {"datasets.rollouts.collect.policy": "strat"},
+        "datasets.rollouts.collect.policy: 'strat' is not an entry of policies; did you mean 'start'?",
+    ),
+    "returns of a critic": (
+        {"critics.value.returns_tag": "zzz"},
+        "critics.value.returns_tag: 'zzz' is not an entry of returns; known: fail40",
+    ),
+    "dataset of a critic": (
+        {"critics.value.datasets": ["rollout"]},
+        "critics.value.datasets: 'rollout' is not an entry of datasets; did you mean 'rollouts'?",
+    ),
+    "held-out dataset of a critic": ({"critics.value.eval_datasets": ["held"]}, "critics.value.eval_datasets: 'held' is not"),
+    "critic of labels": ({"advantages.n5_q30.critic": "values"}, "advantages.n5_q30.critic: 'values' is not an entry of critics"),
+    "dataset of labels": ({"advantages.n5_q30.datasets": ["x"]}, "advantages.n5_q30.datasets: 'x' is not an entry of datasets"),
+    "labels of a policy": ({"policies.recap.advantage_tag": "n5_q3"}, "policies.recap.advantage_tag: 'n5_q3' is not"),
+    "dataset of a policy": ({"policies.start.datasets": ["demos"]}, "policies.start.datasets: 'demos' is not an entry of datasets"),
+    "start of a policy": ({"policies.recap.init_from": "stat"}, "policies.recap.init_from: 'stat' is not an entry of policies; did"),
+    "environment of an evaluation": ({"evaluations.paired.environment": "x"}, "evaluations.paired.environment: 'x' is not"),
+    "policy of an evaluation": ({"evaluations.paired.policies": ["recp"]}, "evaluations.paired.policies: 'recp' is not"),
+    "one folder, two names": (
+        {"datasets.heldout.path": "./data/demo/rollouts"},
+        "datasets.heldout.path: ./data/demo/rollouts is also the path of 'rollouts'; use one name for one dataset",
+    ),
+    "critic trains on held-out data": (
+        {"critics.value.datasets": ["heldout"]},
+        "critics.value.datasets: 'heldout' is held out (datasets.heldout.split is eval); remove it here, or set its split to train",
+    ),
+    "policy trains on held-out data": ({"policies.filtered.datasets": ["heldout"]}, "policies.filtered.datasets: 'heldout' is held out"),
+    "critic is judged on training data": (
+        {"critics.value.eval_datasets": ["rollouts"]},
+        "critics.value.eval_datasets: 'rollouts' is not held out; set datasets.rollouts.split to eval",
+    ),
+    "unlabelled dataset": (
+        {"advantages.n5_q30.datasets": ["rollouts"]},
+        "policies.recap.datasets: 'demonstrations' has no labels of n5_q30; add it to advantages.n5_q30.datasets",
+    ),
+    "empty pool": (
+        {"advantages.demos": {"critic": "value", "datasets": ["demonstrations"], "pool": "rollout"}},
+        "advantages.demos.pool: rollout, but no dataset of the tag has type rollout",
+    ),
+    "no vision tower": ({"critics.value.model.siglip_config": None}, "critics.value.model: give siglip_path"),
+    "no text model": ({"critics.value.model.gemma3_config": None}, "critics.value.model: give gemma3_path"),
+    "support upside down": ({"critics.value.model.v_min": 0}, "critics.value.model.v_min: 0 is not below v_max 0.0"),
+    "critic image and patches": (
+        {"critics.value.model.image_size": 50},
+        "critics.value.model.image_size: 50 is not a multiple of the vision tower's patch size 16",
+    ),
+    "policy image and patches": ({"policies.start.model.image_size": 50}, "policies.start.model.image_size: 50 is not a multiple"),
+    "full-size policy image": (
+        {"policies.start.model.small": None},
+        "policies.start.model.image_size: 64 is not a multiple of the vision tower's patch size 14",
+    ),
+    "micro batch of a critic": (
+        {"critics.value.micro_batch_size": 48},
+        "critics.value.micro_batch_size: 48 does not divide global_batch_size 64",
+    ),
+    "micro batch of a policy": ({"policies.start.micro_batch_size": 5}, "policies.start.micro_batch_size: 5 does not divide"),
+    "more steps than a chunk": (
+        {"policies.start.model.n_action_steps": 5},
+        "policies.start.model.n_action_steps: 5 is more than chunk_size 4",
+    ),
+    "start of another shape": (
+        {"policies.recap.init_from": "start", "policies.recap.model.chunk_size": 8},
+        "policies.recap.init_from: the model of 'start' differs",
+    ),
+    "camera that is not rendered": (
+        {"policies.start.cameras": ["observation.images.wrist"]},
+        "policy 'start' needs exactly the camera that environment 'drawer' renders: observation.images.corner2",
+    ),
+    "scales that share a file": (
+        {"evaluations.paired.cfgrl_guidance_scale": [1.0, 1.0000001]},
+        "evaluations.paired.cfgrl_guidance_scale: two scales agree in their first six digits",
+    ),
+    "evaluation on training seeds": (
+        {"evaluations.paired.seed": 2119},
+        "evaluations.paired.seed: seeds 2119 to 2168 overlap those of datasets.rollouts.collect.seed, 2000 to 2119, on the same task",
+    ),
+    "same task by another name": (
+        {"environments.other": DRAWER, "evaluations.paired.environment": "other", "evaluations.paired.seed": 1014},
+        "evaluations.paired.seed: seeds 1014 to 1063 overlap those of datasets.demonstrations.collect.seed",
+    ),
+    "held-out rollouts on training seeds": (
+        {"datasets.heldout.collect.seed": 1990},
+        "datasets.heldout.collect.seed: seeds 1990 to 2019 overlap those of datasets.rollouts.collect.seed",
+    ),
+    "policy from itself": ({"policies.recap.init_from": "recap"}, "policies.recap: needs itself: policies.recap -> policies.recap"),
+    "dataset from a policy that needs it": (
+        {
+            "datasets.round": ROUND,
+            "policies.recap.datasets": ["round", "rollouts"],
+            "advantages.n5_q30.datasets": ["demonstrations", "rollouts", "round"],
+        },
+        "needs itself: ",
+    ),
+    "labels from a policy that needs them": (
+        {"datasets.round": ROUND, "critics.value.datasets": ["rollouts", "round"]},
+        "datasets.round -> policies.recap -> advantages.n5_q30 -> critics.value -> datasets.round; break the circle",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_broken_reference_is_one_line_that_names_the_key_and_the_remedy(case: str) -> None:
+    changes, message = BAD[case]
+    with pytest.raises(UserError) as caught:
+        check_references(load_experiment(changed(changes)))
+    text = str(caught.value)
+    assert text.startswith("config: ")
+    assert "\n" not in text
+    assert message in text
