@@ -81,6 +81,7 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
     if lineage.dataset_fingerprint != episodes.fingerprint:
         raise ValueError("the lineage is not of this dataset")
     schema = schema.with_metadata({METADATA_KEY: lineage.to_json()})
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     dictionaries = [field.name for field in schema if field.name == "episode_index" or _is_text(field.type)]
     with (
         atomic_output(path) as temporary,
@@ -89,7 +90,7 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
             schema,
             compression="snappy",
             use_dictionary=dictionaries,
-            column_encoding={"frame_index": "DELTA_BINARY_PACKED"},
+            column_encoding={"frame_index": "DELTA_BINARY_PACKED"} | dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),  # smaller and faster
         ) as writer,
     ):
         for start in range(0, episodes.num_frames, ROW_GROUP_ROWS):
