@@ -28,7 +28,7 @@ def returns_only(tree: Tree, tmp_path: Path) -> dict[str, Any]:
 def test_another_experiment_has_nothing_of_the_demo(tree: Tree, returns_only: dict[str, Any]) -> None:
     file = tree.experiment("mine", returns_only)
     assert tree.plan("returns", "--configfile", file) == {"index_dataset": 2, "compute_returns": 4}
-    status, output = tree.snakemake("-n", "returns", "--configfile", file)
+    status, output = tree.snakemake("--configfile", file, "--cores", "4", "returns", "-n")
     assert status == 0
     assert "demo" not in output.replace(str(tree.path), "")
 
