@@ -79,6 +79,8 @@ def test_a_key_on_the_command_line_changes_the_given_experiment(tree: Tree, retu
     assert "demo" not in output.replace(str(tree.path), "")
 
 
+RETURNS_TAG = next(iter(DEMO["returns"]))
+LABELS_TAG = next(iter(DEMO["advantages"]))
 MISTAKES = {
     "unknown key": (
         {"critics.value.max_step": 3},
@@ -86,10 +88,13 @@ MISTAKES = {
     ),
     "wrong type": ({"policies.start.optim.lr": "fast"}, "policies.start.optim.lr: 'fast' is not of type 'number'"),
     "YAML's text for 1e-3": ({"policies.start.optim.lr": "1e-3"}, "YAML reads 1e-3 as text: write 0.001"),
-    "out of range": ({"advantages.n5_q30.positive_quantile": 1.5}, "advantages.n5_q30.positive_quantile: 1.5 is greater than"),
+    "out of range": (
+        {f"advantages.{LABELS_TAG}.positive_quantile": 1.5},
+        f"advantages.{LABELS_TAG}.positive_quantile: 1.5 is greater than",
+    ),
     "misspelt name": (
-        {"critics.value.returns_tag": "fail4"},
-        "critics.value.returns_tag: 'fail4' is not an entry of returns; did you mean 'fail40'?",
+        {"critics.value.returns_tag": f"{RETURNS_TAG}x"},
+        f"critics.value.returns_tag: '{RETURNS_TAG}x' is not an entry of returns; did you mean '{RETURNS_TAG}'?",
     ),
     "shared folder": (
         {"datasets.heldout.path": "data/demo/rollouts/"},

@@ -291,14 +291,11 @@ def norm_stats_slice(wildcards):
 
 
 def policy_slice(wildcards):
-    """A policy, its labels' parameters and its datasets."""
+    """A policy, its datasets and, if it is conditioned on labels, their parameters and where they are."""
     config = EXPERIMENT.policies[wildcards.tag]
     labels = advantages_slice(config.advantage_tag) if config.advantage_tag else {}
-    return slice_json(
-        datasets=datasets_slice(config.datasets, "sidecar_root", "weight"),
-        policies=entries("policies", wildcards.tag),
-        **labels,
-    )
+    keys = ("weight", "sidecar_root") if config.advantage_tag else ("weight",)
+    return slice_json(datasets=datasets_slice(config.datasets, *keys), policies=entries("policies", wildcards.tag), **labels)
 
 
 def collecting_policy(wildcards):
