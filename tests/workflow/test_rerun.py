@@ -183,6 +183,17 @@ def test_a_change_reruns_exactly_the_jobs_below_it(finished: Tree, change: str) 
     assert finished.plan("--configfile", finished.experiment("changed", changed(changes))) == stale
 
 
+@pytest.mark.parametrize(("edit", "stale"), [("", {}), ("# edited\n", {"compute_returns": 3} | RETURNS)], ids=["touched", "edited"])
+def test_a_script_counts_by_its_content(finished: Tree, edit: str, stale: dict[str, int]) -> None:
+    script = finished.path / "workflow/scripts/compute_returns.py"
+    text = script.read_text()
+    script.write_text(text + edit)
+    try:
+        assert finished.plan() == stale
+    finally:
+        script.write_text(text)
+
+
 def test_every_key_of_the_schema_has_a_case() -> None:
     assert set(STALE) | set(NO_CASE) == set(leaves(SCHEMA))
 

@@ -111,7 +111,7 @@ def advantages_slice(tag):
 
 def code_of(script):
     """Digest of the library code that a script imports: an edit there reruns its rule, as Snakemake cannot see it otherwise."""
-    with open(workflow.source_path(f"../scripts/{script}.py")) as file:
+    with open(f"workflow/scripts/{script}.py") as file:
         return code_digest(*re.findall(r"^from (recap_steam[\w.]*) import", file.read(), re.MULTILINE))
 
 
