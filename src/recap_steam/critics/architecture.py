@@ -106,6 +106,7 @@ def _gemma3(config: CriticModelConfig) -> Gemma3TextConfig:
         raise UserError("config: a critic needs gemma3_path (a local folder) or gemma3_config (sizes)")
     sizes = Gemma3TextConfig(**config.gemma3_config)
     sizes.query_pre_attn_scalar = sizes.head_dim
+    sizes.initializer_range = sizes.hidden_size**-0.5  # keeps the scale of activations; the default is made for large widths
     return sizes
 
 

@@ -21,7 +21,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from recap_steam.critics.architecture import Architecture, ExpertSize
 
-INIT_STD = 0.02  # of projection, expert, critic token and head
+SMALL_STD = 0.02  # of the critic token and the head: training starts from an almost even distribution
 
 
 class ValueCritic(nn.Module):
@@ -42,10 +42,9 @@ class ValueCritic(nn.Module):
         self.head = nn.Sequential(
             nn.Dropout(architecture.value_dropout), nn.Linear(architecture.expert.width, architecture.support.num_bins)
         )
-        for module in (self.projection, *self.head.modules()):
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=INIT_STD)
-                nn.init.zeros_(module.bias)
+        for part in (self.projection, self.expert):
+            part.apply(_init_linear)
+        nn.init.normal_(self.head[1].weight, std=SMALL_STD)
 
     def forward(self, images: Tensor, tokens: Tensor, token_mask: Tensor) -> Tensor:
         """Return logits (n, num_bins) in fp32.
@@ -146,12 +145,9 @@ class CriticExpert(nn.Module):
             attn_implementation="sdpa",
         )
         self.layer_types = text.layer_types[: size.depth]
-        self.token = nn.Parameter(torch.randn(1, size.width) * INIT_STD)
+        self.token = nn.Parameter(torch.randn(1, size.width) * SMALL_STD)
         self.layers = nn.ModuleList(GemmaDecoderLayer(config, index) for index in range(size.depth))
         self.norm = GemmaRMSNorm(size.width, eps=config.rms_norm_eps)
-        for module in self.layers.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=INIT_STD)
 
     def forward(self, prefix: list[KeysValues], valid: Tensor, rotations: Rotations) -> Tensor:
         """Return the token's final state (n, width)."""
@@ -160,6 +156,14 @@ class CriticExpert(nn.Module):
         for layer, kind, keys_values in zip(self.layers, self.layer_types, prefix, strict=True):
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rotations[kind], past_key_values=_Prefix(keys_values))
         return self.norm(hidden)[:, 0]
+
+
+def _init_linear(module: nn.Module) -> None:
+    """Keep the scale of activations. Gemma's 0.02 is right for its own widths only; at 64 the tokens drown in their average."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 class _Recorder:
