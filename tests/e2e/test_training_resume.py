@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,12 @@ def test_two_processes_train_as_one_does(tmp_path, two_processes):
     for name in ("train/loss", "train/squared_error", "train/grad_norm"):
         values = np.array([[row[name] for row in run] for run in rows])
         np.testing.assert_allclose(values[1:], np.broadcast_to(values[0], values[1:].shape), rtol=2e-4)
+
+
+def test_a_state_of_two_processes_is_continued_by_one(tmp_path, two_processes):
+    shutil.copytree(two_processes / "state", tmp_path / "state")
+    train_here(tmp_path, {"dropout": 0.0}, {"micro_batch_size": 2})
+    assert outputs(tmp_path) == outputs(two_processes)
 
 
 def test_a_second_writer_is_refused_and_sigterm_saves_the_state(tmp_path):
