@@ -16,6 +16,7 @@ rule collect_dataset:
         "<logs>/collect_dataset/dataset@{root}.log",
     benchmark:
         "<logs>/collect_dataset/dataset@{root}.tsv"
+    priority: 1  # everything waits for rollouts; an evaluation can wait
     conda:
         "../../envs/environment.yaml"
     resources:

@@ -24,9 +24,7 @@ class DataOrder:
 
     def __init__(self, lengths: list[int], weights: list[float], seed: int):
         if not lengths or min(lengths) < 1:
-            raise UserError(
-                f"training data: a dataset has no samples (samples per dataset: {lengths}); remove it from the list"
-            )
+            raise UserError(f"training data: a dataset has no samples (samples per dataset: {lengths}); remove it from the list")
         if not all(np.isfinite(weights)) or min(weights) <= 0:
             raise UserError(f"training data: every dataset weight must be a positive number, not {weights}; remove datasets of weight 0")
         self.lengths = np.asarray(lengths, np.int64)
