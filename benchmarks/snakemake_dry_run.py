@@ -86,7 +86,9 @@ def measure(case: str, limit: int, tree: Path, *arguments: str) -> list[Any]:
         output = snakemake(tree, *arguments)
         times.append(time.perf_counter() - start)
         cpu_times.append(cpu_seconds() - cpu_start)
-    total = next((line.split()[1] for line in output.splitlines() if line.startswith("total")), "0")
+    total = next((int(line.split()[1]) for line in output.splitlines() if line.startswith("total")), 0)
+    if "finished" in case and total:
+        sys.exit(f"{case}: {total} jobs to do; was the library edited meanwhile?")
     return [case, total, f"{min(times):.1f}", f"{min(cpu_times):.1f}", limit]
 
 
