@@ -27,6 +27,7 @@ STATE = f"state/{EXPERIMENT.experiment}"
 DATASET_OF_META = {meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()}
 DATASET_OF_ROOT = {os.path.normpath(dataset.path): name for name, dataset in EXPERIMENT.datasets.items() if dataset.collect}
 
+TOKENIZER_FILES = ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
 CRITIC_FILES = [
     "model.safetensors",
     "config.json",
@@ -34,15 +35,19 @@ CRITIC_FILES = [
     "lineage.json",
     "metrics.jsonl",
     "evaluation.json",
+    *TOKENIZER_FILES,
 ]
 POLICY_FILES = [
     "model.safetensors",
     "config.json",
     "policy_preprocessor.json",
+    "policy_preprocessor_step_2_normalizer_processor.safetensors",
     "policy_postprocessor.json",
+    "policy_postprocessor_step_0_unnormalizer_processor.safetensors",
     "serving.json",
     "lineage.json",
     "metrics.jsonl",
+    *TOKENIZER_FILES,
 ]
 REPORT_FILES = [
     "index.html",

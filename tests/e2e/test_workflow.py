@@ -1,0 +1,86 @@
+"""The whole workflow on a small simulation: every rule for real, then nothing to do, then a label change and what reads labels."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.workflow.tree import Tree, copy_workflow, demo_with
+
+SMALL = {
+    "experiment": "small",
+    "environments.drawer.image_size": 32,
+    "environments.drawer.max_episode_steps": 24,
+    "datasets.demonstrations.collect.num_episodes": 2,
+    "datasets.rollouts.collect.num_episodes": 4,
+    "datasets.rollouts.collect.intervention_after": 4,
+    "datasets.heldout.collect.num_episodes": 2,
+    "critics.value.model.image_size": 32,
+    "critics.value.max_steps": 4,
+    "critics.value.eval_interval": 2,
+    "critics.value.global_batch_size": 8,
+    **{f"policies.{tag}.model.image_size": 32 for tag in ("start", "filtered", "recap")},
+    **{f"policies.{tag}.max_steps": 4 for tag in ("start", "filtered", "recap")},
+    **{f"policies.{tag}.global_batch_size": 8 for tag in ("start", "filtered", "recap")},
+    "evaluations.paired.num_episodes": 2,
+}
+
+
+def run(tree: Tree, *arguments: str) -> tuple[str, list[str]]:
+    """Run Snakemake as a user does. Returns what it printed and the rules of the jobs that it finished, sorted."""
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "2", "--workflow-profile", "profiles/local"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl"}
+    done = subprocess.run(command, cwd=tree.path, env=environment, capture_output=True, text=True)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    return output, sorted(re.findall(r"^Finished jobid: \d+ \(Rule: (\w+)\)", output, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The workflow after one run of the small experiment."""
+    tree = copy_workflow(tmp_path_factory.mktemp("workflow"))
+    run(tree, "--configfile", tree.experiment("small", demo_with(SMALL)))
+    return tree
+
+
+def test_the_whole_workflow_ends_in_a_report(finished: Tree):
+    report = finished.path / "results/small/report"
+    assert "recap" in (report / "index.html").read_text()
+    assert "of 2 initial states" in (report / "summary.txt").read_text()
+    assert all((report / name).stat().st_size > 1000 for name in ("success.png", "values.png", "advantages.png", "positive_rate.png"))
+
+
+def test_labels_know_corrections(finished: Tree):
+    meta = Path(finished.path / "data/demo/rollouts/meta")
+    labels = pq.read_table(meta / "advantages_n5_q30.parquet", columns=["episode_index", "frame_index", "advantage"])
+    (data,) = (finished.path / "data/demo/rollouts/data").rglob("*.parquet")
+    frames = pq.read_table(data, columns=["episode_index", "frame_index", "intervene_flag"])
+    assert labels["episode_index"].equals(frames["episode_index"])
+    corrected = [flag for (flag,) in zip(frames["intervene_flag"].to_pylist(), strict=True)]
+    assert any(corrected)
+    assert all(label for label, flag in zip(labels["advantage"].to_pylist(), corrected, strict=True) if flag)
+
+
+def test_a_second_run_does_nothing(finished: Tree):
+    output, jobs = run(finished, "--configfile", str(finished.path / "small.yaml"))
+    assert jobs == [] and "Nothing to be done" in output
+
+
+def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
+    changed = demo_with({**SMALL, "advantages.n5_q30.positive_quantile": 0.5})
+    _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))
+    once = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 1, "evaluate_policy": 2, "build_report": 1, "all": 1}
+    assert {rule: jobs.count(rule) for rule in jobs} == once
+
+
+def test_publishing_for_the_reference_is_an_explicit_target(finished: Tree):
+    meta = finished.path / "data/demo/rollouts/meta"
+    assert not (meta / "mixture_config.yaml").exists()
+    run(finished, "mixture", "publish_stats", "--configfile", str(finished.path / "changed.yaml"))
+    assert "unified_threshold" in (meta / "mixture_config.yaml").read_text()
+    assert '"return"' in (meta / "stats.json").read_text()
