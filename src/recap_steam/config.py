@@ -71,6 +71,23 @@ class OptimConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """What critics and policies share, and all that the training loop reads."""
+
+    datasets: list[str]
+    cameras: list[str]
+    balance_dataset_weights: bool
+    optim: OptimConfig
+    max_steps: int
+    global_batch_size: int
+    micro_batch_size: int | None
+    eval_interval: int
+    save_interval: int
+    do_augment: bool
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
 class CriticModelConfig:
     siglip_path: str | None
     gemma3_path: str | None
@@ -89,23 +106,12 @@ class CriticModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CriticConfig:
+class CriticConfig(TrainingConfig):
     method: str
     returns_tag: str
-    datasets: list[str]
     eval_datasets: list[str]
-    cameras: list[str]
     normalization: str
-    balance_dataset_weights: bool
     model: CriticModelConfig
-    optim: OptimConfig
-    max_steps: int
-    global_batch_size: int
-    micro_batch_size: int | None
-    eval_interval: int
-    save_interval: int
-    do_augment: bool
-    seed: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,24 +156,13 @@ class PolicyModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(TrainingConfig):
     advantage_tag: str | None
-    datasets: list[str]
-    cameras: list[str]
     frame_filter: str
     init_from: str | None
     positive_only_conditional: bool
     unconditional_prob: float
-    balance_dataset_weights: bool
     model: PolicyModelConfig
-    optim: OptimConfig
-    max_steps: int
-    global_batch_size: int
-    micro_batch_size: int | None
-    eval_interval: int
-    save_interval: int
-    do_augment: bool
-    seed: int
 
 
 @dataclasses.dataclass(frozen=True)

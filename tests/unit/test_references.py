@@ -1,6 +1,5 @@
 """References between sections of an experiment: each broken reference is one line that names key and remedy."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import yaml
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
 from recap_steam.references import check_references
+from tests.changes import with_changes
 
 REPOSITORY = Path(__file__).parents[2]
 EXPERIMENT = yaml.safe_load((REPOSITORY / "tests/data/experiment.yaml").read_text())
@@ -18,14 +18,7 @@ DRAWER = EXPERIMENT["environments"]["drawer"]
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
     """The experiment with values set by dotted key."""
-    experiment = copy.deepcopy(EXPERIMENT)
-    for key, value in changes.items():
-        *parents, leaf = key.split(".")
-        section = experiment
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[leaf] = value
-    return experiment
+    return with_changes(EXPERIMENT, changes)
 
 
 GOOD = {

@@ -20,7 +20,7 @@ ROOMS = (
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")
 HEAVY = ("torch", "lerobot", "transformers", "mujoco", "metaworld")
 # Package indices, download hosts and folders of one machine; written so that this file does not contain what it looks for.
-HOST = re.compile("|".join([r"\bpy" + r"pi\.", "python" + r"hosted\.", r"\bdownload" + r"\.\w+\.", "/work" + "/", "/root" + "/"]), re.I)
+HOST = re.compile("|".join([r"\bpy" + r"pi\.", "python" + r"hosted\.", r"\bdownload" + r"\.\w+\.", "/wo" + "rk/", "/ro" + "ot/"]), re.I)
 
 
 def room(path: Path) -> str:

@@ -4,7 +4,6 @@ Every call runs Snakemake's own command line in a fork of the test process: the 
 and yet no call sees another's state.
 """
 
-import copy
 import dataclasses
 import json
 import os
@@ -22,6 +21,7 @@ import yaml
 
 from recap_steam.config import load_experiment
 from recap_steam.lineage import code_digest
+from tests.changes import with_changes
 
 REPOSITORY = Path(__file__).parents[2]
 WORKFLOW = ("Snakefile", "config", "workflow", "envs", "profiles", "slurm", "slurm-ascend")
@@ -115,11 +115,4 @@ def copy_workflow(path: Path) -> Tree:
 
 def demo_with(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the demo with values set by dotted key."""
-    experiment = copy.deepcopy(DEMO)
-    for key, value in changes.items():
-        *parents, leaf = key.split(".")
-        section = experiment
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[leaf] = value
-    return experiment
+    return with_changes(DEMO, changes)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recap_steam import devices
-from recap_steam.config import CriticConfig, PolicyConfig
+from recap_steam.config import TrainingConfig
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, digest_file
 from recap_steam.training.metrics import MetricLog, ProgressLine
@@ -60,7 +60,7 @@ class Trainable(Protocol):
         """
 
 
-def train(trainable: Trainable, config: CriticConfig | PolicyConfig, state_dir: Path, output_dir: Path, lineage: Lineage) -> None:
+def train(trainable: Trainable, config: TrainingConfig, state_dir: Path, output_dir: Path, lineage: Lineage) -> None:
     """Train, resuming from ``state_dir`` where a state of the same ``lineage`` lies there, and write the checkpoint to ``output_dir``.
 
     Every step is a pure function of the state and of (seed, step), so a killed and resumed run ends with the weights of an uninterrupted
@@ -83,7 +83,7 @@ class BatchPlan:
     micro_batches: list[range]
 
     @classmethod
-    def of(cls, config: CriticConfig | PolicyConfig) -> "BatchPlan":
+    def of(cls, config: TrainingConfig) -> "BatchPlan":
         """Raises UserError where global_batch_size is not a multiple of micro_batch_size x processes."""
         world, total = devices.world_size(), config.global_batch_size
         micro = config.micro_batch_size or max(1, total // world)
@@ -98,7 +98,7 @@ class BatchPlan:
 class Trainer:
     """One run: the trainable, its optimiser and where it stands."""
 
-    def __init__(self, trainable: Trainable, config: CriticConfig | PolicyConfig, state_dir: Path, output_dir: Path, lineage: Lineage):
+    def __init__(self, trainable: Trainable, config: TrainingConfig, state_dir: Path, output_dir: Path, lineage: Lineage):
         self.trainable, self.config, self.output_dir, self.lineage = trainable, config, output_dir, lineage
         self.title = f"{lineage.stage} {lineage.tag}"
         self.plan = BatchPlan.of(config)
