@@ -75,10 +75,15 @@ def _labels(experiment: Experiment, policy: PolicyConfig, name: str, episodes: E
 
 
 def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
-    """(n,) int64 rows that may start an action chunk: all, or those of successful episodes and of corrections."""
+    """(n,) int64 rows that may start an action chunk: all, or corrections and the frames of episodes that succeeded without one.
+
+    What a policy did before it had to be corrected is no success of its own.
+    """
     if frame_filter == "all":
         return np.arange(episodes.num_frames)
-    return np.flatnonzero(episodes.row_success() | episodes.interventions())
+    corrections = episodes.interventions()
+    corrected = np.repeat(np.logical_or.reduceat(corrections, episodes.offsets[:-1]), episodes.length)
+    return np.flatnonzero(corrections | (episodes.row_success() & ~corrected))
 
 
 def mixture_weights(experiment: Experiment, tag: str, sources: list[Source]) -> list[float]:
