@@ -4,19 +4,31 @@ import errno
 import sys
 from collections.abc import Callable
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class UserError(Exception):
     """What a user can repair. The message is one line: place (file, episode or key), what is wrong, what to do."""
 
 
+def system_problem(error: OSError) -> str | None:
+    """What a user can do about a full or closed device; None for any other error of the system."""
+    if error.errno in _FULL:
+        return "no space left on the device; free some and run again (nothing was left half-written)"
+    if error.errno in _DENIED:
+        return "permission denied; give yourself access to it (sidecars of a read-only dataset go to its sidecar_root)"
+    return None
+
+
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script's main function; end with status 1 and one line on stderr on a user error or a full disk."""
+    """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder."""
     try:
         main()
     except UserError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        problem = system_problem(error)
+        if problem is None:
             raise
-        place = error.filename or "output"
-        sys.exit(f"error: {place}: no space left on the device; free some and run again (nothing was left half-written)")
+        sys.exit(f"error: {error.filename or 'output'}: {problem}")

@@ -1,15 +1,12 @@
 """Outputs appear whole or not at all: written to a temporary name in the same folder, then renamed."""
 
 import contextlib
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from recap_steam.errors import UserError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from recap_steam.errors import UserError, system_problem
 
 
 @contextlib.contextmanager
@@ -20,44 +17,59 @@ def atomic_output(path: Path | str) -> Iterator[Path]:
     so that one left behind by a killed process is reused instead of piling up. If the block fails, nothing remains.
 
     Raises:
-        UserError: another process is writing ``path``, or the device is full.
+        UserError: another process is writing ``path``, the device is full, or the folder may not be written.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = _lock(temporary, path)
     try:
-        yield temporary
-        os.fsync(descriptor)
-        os.replace(temporary, path)
-        _fsync_folder(path.parent)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _FULL:
-            raise UserError(f"{path}: no space left on the device; free some and run again (nothing was left half-written)") from error
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(temporary, path) as descriptor:
+            yield temporary
+            os.fsync(descriptor)
+            os.replace(temporary, path)
+            _fsync_folder(path.parent)
+    except OSError as error:
+        problem = system_problem(error)
+        if problem is None:
+            raise
+        place = path if error.filename is None or Path(error.filename) == temporary else error.filename
+        raise UserError(f"{place}: {problem}") from error
+
+
+@contextlib.contextmanager
+def _locked(temporary: Path, path: Path) -> Iterator[int]:
+    """Create and lock ``temporary``, and remove it if the block fails. It is emptied only once it is known to be ours."""
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not (_lock(descriptor) and _leads_to(temporary, descriptor)):
+            raise UserError(f"{path}: another process is writing this file; wait for it to end and run again")
+        try:
+            os.ftruncate(descriptor, 0)
+            yield descriptor
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     finally:
         os.close(descriptor)
 
 
-def _lock(temporary: Path, path: Path) -> int:
-    """Open and lock ``temporary``. Truncation comes after the lock, and only if the name still leads to the locked file."""
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
+def _lock(descriptor: int) -> bool:
+    """Whether no other process holds the lock. True on a file system without locks: Snakemake's own lock on the working folder remains."""
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = temporary.exists() and os.path.samestat(os.fstat(descriptor), temporary.stat())
-        except BlockingIOError:
-            held = False
-        except OSError:  # a file system without locks: Snakemake's own lock on the working directory remains
-            held = True
-        if not held:
-            raise UserError(f"{path}: another process is writing this file; wait for it to end and run again")
-        os.ftruncate(descriptor, 0)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _leads_to(temporary: Path, descriptor: int) -> bool:
+    """Whether the name still leads to the locked file: a writer that ended meanwhile has renamed it, and it is an output now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), temporary.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _fsync_folder(folder: Path) -> None:

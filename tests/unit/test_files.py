@@ -100,6 +100,16 @@ def test_full_disk(full_disk):
     assert "\n" not in str(caught.value) and os.listdir(full_disk) == []
 
 
+def test_a_folder_that_may_not_be_written(tmp_path):
+    """The kernel's own folder refuses even root."""
+    with pytest.raises(UserError, match=r"^/sys/out\.txt: permission denied; ") as caught, atomic_output("/sys/out.txt"):
+        pytest.fail("the block must not run")
+    assert "\n" not in str(caught.value)
+    code = "from recap_steam.errors import run_main; run_main(lambda: open('/sys/out.txt', 'w'))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1 and ended.stderr.startswith("error: /sys/out.txt: permission denied; ") and ended.stderr.count("\n") == 1
+
+
 LIMITED = """
 import resource, sys
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
