@@ -135,7 +135,7 @@ def existing(tmp_path: Path) -> tuple[Tree, str, Path]:
     root = tmp_path / "robot"
     (root / "data/chunk-000").mkdir(parents=True)
     (root / "meta").mkdir()
-    for name in ("meta/info.json", "meta/stats.json", "data/chunk-000/a.parquet"):
+    for name in ("meta/info.json", "meta/stats.json", "meta/tasks.jsonl", "meta/episodes.jsonl", "data/chunk-000/a.parquet"):
         (root / name).write_text("{}")
     experiment = {"experiment": "mine", "datasets": {"robot": {"path": "robot", "type": "sft"}}, "returns": {"a": {"failure_reward": -1}}}
     file = tree.experiment("mine", experiment)
@@ -144,12 +144,12 @@ def existing(tmp_path: Path) -> tuple[Tree, str, Path]:
     return tree, file, root
 
 
-@pytest.mark.parametrize("change", ["rewritten", "added", "removed"])
+@pytest.mark.parametrize("change", ["data/chunk-000/a.parquet", "meta/tasks.jsonl", "meta/episodes.jsonl", "added", "removed"])
 def test_a_changed_dataset_is_indexed_again(existing: tuple[Tree, str, Path], change: str) -> None:
     tree, file, root = existing
     data = root / "data/chunk-000/a.parquet"
-    if change == "rewritten":
-        data.write_text("{ }")
+    if (root / change).is_file():
+        (root / change).write_text("{ }")
     elif change == "added":
         (root / "data/chunk-000/b.parquet").write_text("{}")
     else:

@@ -26,7 +26,6 @@ rule compute_threshold:
         ),
         code=code_of("compute_threshold"),
         critic=lambda wildcards, input: os.path.dirname(input.normalizer),
-        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
     message:
         "Find the threshold of the labels {wildcards.tag}"

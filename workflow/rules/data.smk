@@ -23,7 +23,9 @@ rule index_dataset:
             "data",
             "meta/info.json",
             "meta/episodes",
+            "meta/episodes.jsonl",
             "meta/tasks.parquet",
+            "meta/tasks.jsonl",
         ),
         code=code_of("index_dataset"),
     message:
@@ -48,7 +50,7 @@ rule cache_frames:
         runtime=240,
     params:
         config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
-        files=lambda wildcards: dataset_listing(wildcards.dataset, "videos"),
+        files=lambda wildcards: dataset_listing(wildcards.dataset, "videos", "images"),
         cameras=cached_cameras,
         code=code_of("cache_frames"),
     message:
