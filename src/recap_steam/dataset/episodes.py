@@ -117,7 +117,8 @@ def _read(path: Path, name: str) -> tuple[Episodes, Lineage]:
     offsets = np.concatenate([[0], np.cumsum(to_numpy(table["length"]))])[:-1]
     texts = table["task"].combine_chunks().flatten().dictionary_encode()
     tasks = sorted(texts.dictionary.to_pylist())
-    code = np.array([tasks.index(text) for text in texts.dictionary.to_pylist()], dtype=np.int32)
+    position = {text: code for code, text in enumerate(tasks)}
+    code = np.array([position[text] for text in texts.dictionary.to_pylist()], dtype=np.int32)
 
     def rows(column: str) -> np.ndarray:
         lists = table[column].combine_chunks()

@@ -31,7 +31,7 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
         The episodes, and notes: what was accepted though it deserves a look.
 
     Raises:
-        UserError: unreadable files, missing columns, incomplete or duplicate frames, unknown tasks, unclear outcomes, bad actions.
+        UserError: unreadable or empty files, missing columns, incomplete or duplicate frames, unknown tasks, unclear outcomes, bad actions.
     """
     texts = _Texts()
     columns: set[str] | None = None
@@ -50,8 +50,6 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
             if batch.action.shape[1] != width:
                 raise UserError(f"{path}: actions have {batch.action.shape[1]} numbers, other files {width}; repair or drop the file")
             assembler.add(batch)
-    if assembler is None:
-        raise UserError(f"{dataset.root}: no frame in any data file; the dataset {dataset.name} is empty: download or collect it again")
     builders = sorted(assembler.episodes.values(), key=lambda builder: builder.index)
     notes = _check_lengths(dataset, builders)
     return _episodes(dataset.name, builders, OUTCOME_COLUMN in columns, notes), notes

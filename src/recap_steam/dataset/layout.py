@@ -161,7 +161,7 @@ def open_dataset(name: str, path: Path | str) -> Dataset:
 def _json_lines(path: Path, keys: tuple[str, ...]) -> list[dict]:
     """Objects of a JSON-lines file; blank lines are skipped."""
     lines = []
-    for number, text in enumerate(path.read_text().splitlines(), start=1):
+    for number, text in enumerate(path.read_bytes().splitlines(), start=1):  # as bytes: str knows more line ends than JSON
         if not text.strip():
             continue
         try:

@@ -12,10 +12,10 @@ BATCH_ROWS = 1 << 18  # frames held at once from a large file
 
 
 def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = (), batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """Read ``columns`` and those of ``optional`` that exist, as tables of at most ``batch_rows`` rows; an empty file gives none.
+    """Read ``columns`` and those of ``optional`` that exist, as tables of at most ``batch_rows`` rows.
 
     Raises:
-        UserError: unreadable file or missing column.
+        UserError: unreadable or empty file, or missing column.
     """
     try:
         with pa.OSFile(str(path)) as source:
@@ -25,10 +25,10 @@ def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = (
             if missing:
                 raise UserError(f"{path}: no column '{missing[0]}'; it has: {', '.join(file.schema_arrow.names)}")
             wanted = [*columns, *(column for column in optional if column in names)]
+            if file.metadata.num_rows == 0:
+                raise UserError(f"{path}: no rows; restore it from its source")
             if file.metadata.num_rows <= batch_rows:  # the common case, and the cheapest way to read a small file
-                table = file.read(columns=wanted, use_threads=False)
-                if table.num_rows:
-                    yield table
+                yield file.read(columns=wanted, use_threads=False)
                 return
             for batch in file.iter_batches(batch_size=batch_rows, columns=wanted, use_threads=False):
                 yield pa.Table.from_batches([batch])
@@ -39,7 +39,4 @@ def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = (
 
 def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """All rows of ``read_batches``; for small tables."""
-    batches = list(read_batches(path, columns, optional))
-    if not batches:
-        raise UserError(f"{path}: no rows; restore it from its source")
-    return pa.concat_tables(batches)
+    return pa.concat_tables(read_batches(path, columns, optional))

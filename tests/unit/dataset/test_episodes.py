@@ -300,12 +300,16 @@ def test_episode_in_two_files(tmp_path):
         index(root)
 
 
+def test_empty_file(tmp_path):
+    root = write_v21(tmp_path / "data", LENGTHS, success=SUCCESS)
+    path = next((root / "data").rglob("*_000001.parquet"))
+    pq.write_table(pq.read_table(path)[:0], path)
+    with pytest.raises(UserError, match=r"episode_000001\.parquet: no rows; restore it from its source"):
+        index(root)
+
+
 def test_empty_dataset(tmp_path):
     root = write_v21(tmp_path / "data", LENGTHS, success=SUCCESS)
-    for path in (root / "data").rglob("*.parquet"):
-        pq.write_table(pq.read_table(path)[:0], path)
-    with pytest.raises(UserError, match=r"no frame in any data file; the dataset data is empty: download or collect it again"):
-        index(root)
     shutil.rmtree(root / "data")
     with pytest.raises(UserError, match=r"data/data: no Parquet file; the dataset data is empty: check its path"):
         index(root)

@@ -36,6 +36,13 @@ def test_blank_lines_in_the_task_file_are_skipped(tmp_path):
     assert open_dataset("data", root).tasks == {0: "open the drawer"}
 
 
+def test_task_texts_may_hold_any_character(tmp_path):
+    root = write_v21(tmp_path / "data", [3])
+    text = "打开\u2028抽屉\x85"  # line separators of Unicode, but not of JSON lines
+    (root / "meta/tasks.jsonl").write_text(json.dumps({"task_index": 0, "task": text}, ensure_ascii=False), encoding="utf-8")
+    assert open_dataset("data", root).tasks == {0: text}
+
+
 @pytest.mark.parametrize("write", [write_v21, write_v30])
 def test_missing_task_file(tmp_path, write):
     root = write(tmp_path / "data", [3])
@@ -48,6 +55,9 @@ def test_malformed_metadata(tmp_path):
     root = write_v21(tmp_path / "data", [3])
     (root / "meta/tasks.jsonl").write_text('{"task_index": 0}\n')
     with pytest.raises(UserError, match=r"tasks\.jsonl: line 1 is not a JSON object with the keys task_index, task"):
+        _ = open_dataset("data", root).tasks
+    (root / "meta/tasks.jsonl").write_bytes('{"task_index": 0, "task": "打开抽屉"}\n'.encode("gbk"))
+    with pytest.raises(UserError, match=r"tasks\.jsonl: line 1 is not a JSON object"):
         _ = open_dataset("data", root).tasks
     info = json.loads((root / "meta/info.json").read_text())
     (root / "meta/info.json").write_text(json.dumps(info | {"codebase_version": "v1.6"}))
