@@ -65,7 +65,7 @@ def _check_paths(experiment: Experiment) -> None:
     """No two datasets share a folder: their sidecars would overwrite each other."""
     owners: dict[str, str] = {}
     for name, dataset in experiment.datasets.items():
-        owner = owners.setdefault(os.path.abspath(dataset.path), name)
+        owner = owners.setdefault(os.path.realpath(dataset.path), name)
         if owner != name:
             raise _error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
 

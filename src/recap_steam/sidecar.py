@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from recap_steam.config import DatasetConfig
+from recap_steam.config import DatasetConfig, meta_folder
 from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
+from recap_steam.dataset.columns import KEY_COLUMNS
 from recap_steam.dataset.episodes import METADATA_KEY, Episodes
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage
 
-KEYS = ("episode_index", "frame_index")
 ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written or checked
 
-_KEY_FIELDS = {"episode_index": pa.int64(), "frame_index": pa.int64()}
+_KEY_FIELDS = dict.fromkeys(KEY_COLUMNS, pa.int64())
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 SCHEMAS: dict[str, pa.Schema] = {
     "returns": pa.schema({**_KEY_FIELDS, "return": pa.float32(), "reward": pa.float32(), "prompt": _TEXT}),
@@ -56,9 +56,8 @@ class Sidecar:
 
 
 def sidecar_path(config: DatasetConfig, name: str, stem: str) -> Path:
-    """Path of sidecar ``stem`` of dataset ``name``: in <path>/meta, or in <sidecar_root>/<name> for a read-only dataset."""
-    folder = Path(config.sidecar_root) / name if config.sidecar_root else Path(config.path) / "meta"
-    return folder / f"{stem}.parquet"
+    """Path of sidecar ``stem`` of dataset ``name``, in its ``meta_folder``."""
+    return Path(meta_folder(name, config)) / f"{stem}.parquet"
 
 
 def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | str], episodes: Episodes, lineage: Lineage) -> None:
@@ -112,7 +111,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _check_columns(columns: Mapping[str, Column | str], schema: pa.Schema, episodes: Episodes) -> None:
-    expected = [name for name in schema.names if name not in KEYS]
+    expected = [name for name in schema.names if name not in KEY_COLUMNS]
     if set(columns) != set(expected):
         raise ValueError(f"columns {sorted(columns)}, expected {sorted(expected)}")
     for name, column in columns.items():
@@ -166,7 +165,7 @@ def read_sidecar(
                 raise UserError(f"{path}: made from another version of dataset {episodes.dataset} (fingerprint {versions}); {remedy}")
             check_lineage(lineage, path=path, remedy=remedy, **expected_lineage)
             _check_schema(file.schema_arrow, SCHEMAS[kind], path, remedy)
-            names = [name for name in SCHEMAS[kind].names if name not in KEYS] if columns is None else list(columns)
+            names = [name for name in SCHEMAS[kind].names if name not in KEY_COLUMNS] if columns is None else list(columns)
             return Sidecar(_read_rows(file, names, episodes, path, remedy), lineage)
     except FileNotFoundError:
         raise UserError(f"{path}: not found; run `snakemake {kind}`") from None
@@ -193,10 +192,10 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
     }
     texts: dict[str, list[pa.Array]] = {name: [] for name in names if name not in columns}
     start = 0
-    for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*KEYS, *names], use_threads=False):
+    for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*KEY_COLUMNS, *names], use_threads=False):
         stop = start + len(batch)
         if not all(
-            np.array_equal(to_numpy(batch[key]), wanted) for key, wanted in zip(KEYS, episodes.frame_keys(start, stop), strict=True)
+            np.array_equal(to_numpy(batch[key]), wanted) for key, wanted in zip(KEY_COLUMNS, episodes.frame_keys(start, stop), strict=True)
         ):
             raise UserError(f"{path}: {_key_problem(file, episodes)}; {remedy}")
         for name in names:
@@ -223,10 +222,10 @@ def _refuse_missing(column: pa.Array, name: str, episodes: Episodes, start: int,
 
 def _key_problem(file: pq.ParquetFile, episodes: Episodes) -> str:
     """What is wrong with the keys: the kind, the first offending frame and how many there are."""
-    table = file.read(columns=list(KEYS), use_threads=False)
-    if any(table[key].null_count for key in KEYS):
+    table = file.read(columns=list(KEY_COLUMNS), use_threads=False)
+    if any(table[key].null_count for key in KEY_COLUMNS):
         return "a key is null"
-    episode, frame = (to_numpy(table[key]) for key in KEYS)
+    episode, frame = (to_numpy(table[key]) for key in KEY_COLUMNS)
     rows = episodes.locate(episode, frame)
     counts = np.bincount(rows[rows >= 0], minlength=episodes.num_frames)
     if (rows < 0).any():

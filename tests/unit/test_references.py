@@ -161,3 +161,10 @@ def test_a_broken_reference_is_one_line_that_names_the_key_and_the_remedy(case: 
     assert text.startswith("config: ")
     assert "\n" not in text
     assert message in text
+
+
+def test_one_folder_by_two_names_is_found_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    datasets = {"one": {"path": str(tmp_path), "type": "sft"}, "two": {"path": str(tmp_path / "link"), "type": "sft"}}
+    with pytest.raises(UserError, match=r"datasets\.two\.path: .*link is also the path of 'one'"):
+        check_references(load_experiment({"experiment": "x", "datasets": datasets}))

@@ -6,12 +6,11 @@ from typing import Any
 
 import yaml
 
-from recap_steam.config import Experiment
+from recap_steam.config import Experiment, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.labels.fragment import read_fragment
 from recap_steam.lineage import digest_file
-from recap_steam.sidecar import sidecar_path
 
 HEADER = "# Written by recap_steam (target `mixture`) from all label tags of this dataset; edits are overwritten.\n"
 
@@ -25,7 +24,7 @@ def mixture_stage(experiment: Experiment, dataset: str, threshold_paths: list[Pa
     Raises:
         UserError: a file that this workflow did not write is already there, or a threshold file is unreadable.
     """
-    path = sidecar_path(experiment.datasets[dataset], dataset, "mixture_config").with_suffix(".yaml")
+    path = Path(meta_folder(dataset, experiment.datasets[dataset])) / "mixture_config.yaml"
     refuse_foreign(path)
     fragments = [read_fragment(threshold_path) for threshold_path in threshold_paths]
     weights = {name: config.weight for name, config in experiment.datasets.items()}

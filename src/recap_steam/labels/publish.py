@@ -19,7 +19,7 @@ PRISTINE_NAME = "stats.pristine.json"
 
 
 def publish_stage(experiment: Experiment, dataset: str, tag: str, episodes_path: Path | str, output: Path | str) -> None:
-    """Rule publish_stats: put the statistics of a returns sidecar into the dataset's ``meta/stats.json`` and write a receipt.
+    """Rule merge_stats: put the statistics of a returns sidecar into the dataset's ``meta/stats.json`` and write a receipt.
 
     The reference knows one untagged range per dataset, so the tag that is published last is the one that its tools see. The receipt
     is the declared output: ``stats.json`` itself is not ours, and Snakemake would delete it before the job.

@@ -127,6 +127,19 @@ def test_defect_13_a_value_that_is_no_number_is_an_error_that_names_episode_and_
     assert not workspace.threshold.exists() and not workspace.leftovers()
 
 
+def test_defect_11_labelling_again_touches_labels_of_that_tag_only(workspace):
+    """The reference's relabelling rewrites outcomes in the data and in episodes.jsonl, and drops the rule for demonstrations."""
+    workspace.label_threshold()
+    workspace.advantages("rollouts")
+    before = {path: path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()}
+    workspace.config["advantages"]["n2"]["positive_quantile"] = 0.9
+    made = [workspace.label_threshold(), workspace.advantages("rollouts"), workspace.advantages("demos")]
+    after = {path: path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()}
+    assert {path for path in after if after[path] != before.get(path)} == set(made)
+    assert before.keys() <= after.keys()
+    assert read_sidecar(made[2], "advantages", workspace.episodes("demos"), ["advantage"]).columns["advantage"].all()
+
+
 def test_defect_14_the_returns_come_from_the_critic_and_from_no_fallback(workspace):
     """The reference's `returns_tag: null` read another file than `tag`; here the critic's returns_tag is the only source."""
     workspace.returns("rollouts", "fail20")
