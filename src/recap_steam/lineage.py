@@ -95,7 +95,7 @@ class Lineage:
         dataset_fingerprint: of the dataset that rows belong to; None if the artefact belongs to several (they are in ``inputs``).
         parameters: all parameters that the content depends on.
         inputs: digest by name of everything else that was read.
-        statistics: facts about the content (mean, std, min, max, counts), for people and reports; never checked.
+        statistics: facts about the content: mean, std, min, max, counts, for people and reports; and digests of a checkpoint's weights.
         code: digest of the code that made it (``code_digest``).
         schema_version: version of this record.
     """
@@ -137,8 +137,8 @@ def check_lineage(found: Lineage, *, path: Path | str, remedy: str, **expected: 
         found: what the artefact says.
         path: the artefact, for the message.
         remedy: what to run if it is another, for the message.
-        expected: fields of ``Lineage`` with their expected value. Of the mappings ``parameters`` and ``inputs`` only the given keys
-            are compared, so a consumer states just what it relies on.
+        expected: fields of ``Lineage`` with their expected value. Of mappings, such as ``parameters`` and ``inputs``, only the given
+            keys are compared, so a consumer states just what it relies on.
 
     Raises:
         UserError: naming the first field or key that differs, both values and the remedy.

@@ -51,6 +51,7 @@ def values_stage(
         episodes = load_episodes(episodes_path, open_dataset(dataset, experiment.datasets[dataset].path))
         critic, inputs = open_critic(tag, Path(critic_dir))
         frames = critic_frames(critic, episodes, frames_path)
+        inputs["frames"] = frames.cache.digest
         lineage = Lineage("compute_values", tag, episodes.fingerprint, {}, inputs, {}, code_digest(__name__))
         with devices.exclusive(state_dir):
             groups = GroupFolder(Path(state_dir) / digest_json(dataclasses.asdict(lineage))[:16], episodes)

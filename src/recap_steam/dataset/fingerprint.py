@@ -10,9 +10,9 @@ import numpy as np
 class EpisodeDigest:
     """Digest of one episode, fed with its actions in frame order.
 
-    It covers every fact that a label or a policy can depend on: the number of frames (their indices are 0 to T-1, which the index
-    checks), the task text and the corrections by frame, the outcome, and the action bytes with their dtype and width. Images are left
-    out: they are large, and they do not change without actions in practice.
+    It covers what labels depend on, and the actions: the number of frames (their indices are 0 to T-1, which the index checks), the
+    task text and the corrections by frame, the outcome, and the action bytes with their dtype and width. States and images are left
+    out: their identity is that of the normalisation statistics and of the frame cache, which are made from them.
     """
 
     def __init__(self) -> None:

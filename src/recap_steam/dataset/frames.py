@@ -1,6 +1,7 @@
 """The frame cache: every image decoded once, at the model's resolution, in one memory-mapped Arrow file that all stages share."""
 
 import functools
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from recap_steam.lineage import Lineage, check_lineage, code_digest
 
 STAGE = "cache_frames"
 REMEDY = "run `snakemake --forcerun cache_frames`"
+DIGEST_KEY = b"sha256"
 BATCH_ROWS = 256  # frames per record batch: row r is in batch r // 256
 
 
@@ -35,7 +37,8 @@ def frames_stage(
 def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[str], image_size: int, output: Path | str) -> None:
     """Decode ``cameras`` of every frame, resize to ``image_size`` pixels squared and write them in row order.
 
-    The file is an Arrow IPC file with one column per camera of fixed-size binary (image_size x image_size x 3 bytes, RGB).
+    The file is an Arrow IPC file with one column per camera of fixed-size binary (image_size x image_size x 3 bytes, RGB). Its last
+    record batch carries a digest of all images: the dataset's fingerprint does not cover them.
 
     Raises:
         UserError: unknown camera; missing or unreadable video or image; full disk.
@@ -47,11 +50,15 @@ def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[st
     statistics = {"num_frames": episodes.num_frames}
     lineage = Lineage(STAGE, dataset.name, episodes.fingerprint, parameters, {}, statistics, code_digest(__name__))
     schema = pa.schema([(camera, pa.binary(image_size * image_size * 3)) for camera in cameras], metadata={METADATA_KEY: lineage.to_json()})
+    digest = hashlib.sha256()
     with atomic_output(output) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for start in _with_progress(range(0, episodes.num_frames, BATCH_ROWS), episodes.num_frames, f"{dataset.name} frames"):
             rows = min(BATCH_ROWS, episodes.num_frames - start)
             columns = [_column(stream, rows, image_size) for stream in streams]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+            for column in columns:
+                digest.update(column.buffers()[1])
+            last = {DIGEST_KEY: digest.hexdigest()} if start + rows == episodes.num_frames else None
+            writer.write_batch(pa.record_batch(columns, schema=schema), custom_metadata=last)
         for stream in streams:
             next(stream, None)  # lets the reader check that the last video ends with its episode
 
@@ -74,10 +81,14 @@ def _with_progress(starts: range, total: int, title: str) -> Iterator[int]:
 
 
 class FrameCache:
-    """Frames of one dataset by row number. Nothing is read before it is asked for; open it with ``FrameCache.open``."""
+    """Frames of one dataset by row number. Nothing is read before it is asked for; open it with ``FrameCache.open``.
 
-    def __init__(self, path: Path, reader: pa.ipc.RecordBatchFileReader, lineage: Lineage) -> None:
+    ``digest`` (hex) is of the images: the input that whoever reads them states in a lineage record.
+    """
+
+    def __init__(self, path: Path, reader: pa.ipc.RecordBatchFileReader, lineage: Lineage, digest: str) -> None:
         self.path = path
+        self.digest = digest
         self.cameras: list[str] = lineage.parameters["cameras"]
         self.image_size: int = lineage.parameters["image_size"]
         self.num_frames: int = lineage.statistics["num_frames"]
@@ -99,13 +110,15 @@ class FrameCache:
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             lineage = Lineage.from_json((reader.schema.metadata or {})[METADATA_KEY], path=path)
+            last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+            digest = (last.custom_metadata or {})[DIGEST_KEY].decode()
         except FileNotFoundError:
             raise UserError(f"{path}: not found; {REMEDY}") from None
         except (pa.ArrowException, OSError, KeyError) as error:
             raise UserError(f"{path}: not a readable frame cache ({type(error).__name__}); {REMEDY}") from None
         expected = {"stage": STAGE, "dataset_fingerprint": episodes.fingerprint, "parameters": expected_parameters}
         check_lineage(lineage, path=path, remedy=REMEDY, **expected)
-        return cls(Path(path), reader, lineage)
+        return cls(Path(path), reader, lineage, digest)
 
     def images(self, camera: str, rows: np.ndarray) -> np.ndarray:
         """Frames of ``camera`` in any order: rows (n,) int -> (n, S, S, 3) uint8 RGB, a copy.

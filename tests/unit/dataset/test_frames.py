@@ -17,6 +17,7 @@ from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.resize import resize_with_pad
 from recap_steam.dataset.video import read_video, require_videos
 from recap_steam.errors import UserError
+from recap_steam.schema import with_defaults
 from tests.datasets import image, index, write_v21, write_v30, write_video
 
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"
@@ -57,6 +58,16 @@ def test_cache_is_byte_identical_when_recomputed(tmp_path):
     for name in ("one", "two"):
         _build(root, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_the_digest_follows_the_images_alone(tmp_path):
+    """New images with the old actions have the old fingerprint; whoever trains on the cache must still see the difference."""
+    caches = {}
+    for name, size in (("old", (32, 32)), ("again", (32, 32)), ("new", (16, 32))):
+        root = write_v21(tmp_path / name, LENGTHS, cameras=[FRONT], size=size)
+        caches[name] = _build(root, tmp_path / f"{name}.arrow")
+    assert len({episodes.fingerprint for episodes, _ in caches.values()}) == 1
+    assert caches["old"][1].digest == caches["again"][1].digest != caches["new"][1].digest
 
 
 def test_av1(tmp_path):
@@ -176,7 +187,7 @@ def test_script(tmp_path):
     experiment = {"experiment": "test", "datasets": {"data": {"path": str(root), "type": "rollout"}}}
     index_stage(load_experiment(experiment), "data", tmp_path / "index.parquet")
     script = Path(__file__).parents[3] / "workflow/scripts/cache_frames.py"
-    command = [sys.executable, str(script), "--config", json.dumps(experiment), "--dataset", "data", "--image-size", "16"]
+    command = [sys.executable, str(script), "--config", json.dumps(with_defaults(experiment)), "--dataset", "data", "--image-size", "16"]
     command += ["--episodes", str(tmp_path / "index.parquet"), "--output", str(tmp_path / "cache.arrow"), "--cameras"]
     ended = subprocess.run([*command, FRONT, WRIST], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
