@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,10 +26,14 @@ def command(folder: Path, toy: dict, config: dict, processes: int) -> list[str]:
     return [sys.executable, *launch, str(TOY), json.dumps(toy), json.dumps(config), str(folder / "state"), str(folder / "output")]
 
 
-def start(folder: Path, toy: dict | None = None, config: dict | None = None, processes: int = 1) -> subprocess.Popen:
+def start(
+    folder: Path, toy: dict | None = None, config: dict | None = None, processes: int = 1, limit: int | None = None
+) -> subprocess.Popen:
+    """``limit``: largest file in bytes that the process can write; beyond, a write fails as on a full device."""
     return subprocess.Popen(
         command(folder, toy or {}, config or {}, processes),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -120,3 +125,13 @@ def test_a_second_writer_is_refused_and_sigterm_saves_the_state(tmp_path):
     code, _, errors = finish(first)
     assert code == 1 and "stopped by SIGTERM at step" in errors and len(errors.splitlines()) == 1
     assert len(list(tmp_path.glob("state/*/step_*[0-9]/progress.json"))) == 1
+
+
+@pytest.mark.parametrize(("toy", "config"), [({}, {"save_interval": 5}), ({"selection": ["eval/mae", "min"]}, {"eval_interval": 5})])
+def test_a_full_device_is_one_line_and_nothing_is_half_written(tmp_path, toy, config):
+    code, _, errors = finish(start(tmp_path, toy, config, limit=2500))
+    assert code == 1 and len(errors.splitlines()) == 1, errors
+    assert errors.startswith(f"error: {tmp_path}/state/") and "cannot be written" in errors and "free some space" in errors
+    assert not [path for pattern in ("state/*/step_*[0-9]", "state/*/*.pt", "output/*.safetensors") for path in tmp_path.glob(pattern)]
+    code, _, errors = finish(start(tmp_path, toy, config))
+    assert code == 0, errors

@@ -25,7 +25,7 @@ from recap_steam.lineage import Lineage, digest_file
 from recap_steam.training.metrics import MetricLog, ProgressLine
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
-from recap_steam.training.state import StateFolder, full_weights
+from recap_steam.training.state import StateFolder, full_weights, writing
 
 PREFETCHED_BATCHES = 2
 
@@ -48,10 +48,10 @@ class Trainable(Protocol):
         """Build the host micro batch of ``samples`` (n,) int64. Every random draw comes from ``rngs[i]``. Runs in a background thread."""
 
     def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-        """Return the scalar mean loss and metrics as (sum, count), under the same names in every call."""
+        """Return the scalar mean loss and metrics as (sum, count), under the same names in every call; a count of 0 is logged as null."""
 
     def evaluate(self) -> dict[str, float]:
-        """Return held-out metrics. The model is in eval mode, without gradients; process 0's numbers count."""
+        """Return metrics of fixed frames, held out or not. The model is in eval mode, without gradients; process 0's numbers count."""
 
     def export(self, folder: Path, weights: dict[str, Tensor], metrics: dict[str, float]) -> None:
         """Write model.safetensors and all else but lineage.json and metrics.jsonl; called in process 0 only.
@@ -133,7 +133,8 @@ class Trainer:
         """Write the checkpoint's files beside their final names, then rename them, lineage.json last."""
         best = self.progress.best_step
         weights = full_weights(self.model) if best is None else self.state.load_weights(best)
-        devices.on_main(lambda: self._publish(weights))
+        with writing(self.output_dir):
+            devices.on_main(lambda: self._publish(weights))
 
     def _step(self, batches: Iterator[dict[str, Tensor]], terminated: bool) -> tuple[dict[str, float], bool]:
         """One optimiser step. Returns its metrics and whether any process was told to stop."""
@@ -144,7 +145,8 @@ class Trainer:
         sums = self._backward(batches)
         norm = devices.host_float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.clip_grad))
         *totals, stop = devices.all_sum([*torch.stack([value for pair in sums.values() for value in pair]).tolist(), float(terminated)])
-        metrics = {f"train/{name}": totals[2 * i] / max(totals[2 * i + 1], 1.0) for i, name in enumerate(sums)}
+        pairs = zip(sums, totals[::2], totals[1::2], strict=True)
+        metrics = {f"train/{name}": total / count if count else math.nan for name, total, count in pairs}
         self._update(finite=math.isfinite(metrics["train/loss"]) and math.isfinite(norm))
         return {**metrics, "train/grad_norm": norm, "train/lr": rates[0]}, stop > 0
 

@@ -9,18 +9,23 @@
 workflow and may be deleted whenever no job runs.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
 
 from recap_steam import devices
+from recap_steam.errors import UserError
 
 
 @dataclasses.dataclass
@@ -44,10 +49,11 @@ class StateFolder:
         """Write the state of ``progress.step`` beside its final name, rename it and drop the one before. Every process calls it."""
         final = self._step_folder(progress.step)
         part = final.with_suffix(".part")
-        devices.on_main(lambda: _fresh_folder(part))
         model_state, optimizer_state = get_state_dict(model, optimizer)
-        dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part)
-        devices.on_main(lambda: self._publish(part, final, progress))
+        with writing(final):
+            devices.on_main(lambda: _fresh_folder(part))
+            dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part)
+            devices.on_main(lambda: self._publish(part, final, progress))
 
     def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the newest state into model and optimiser and return its progress; a new Progress where there is none."""
@@ -62,8 +68,9 @@ class StateFolder:
 
     def keep_weights(self, model: nn.Module, step: int) -> None:
         """Write the full weights of ``step``, a candidate for export."""
-        weights = full_weights(model)
-        devices.on_main(lambda: _save_atomically(weights, self._weights_path(step)))
+        weights, path = full_weights(model), self._weights_path(step)
+        with writing(path):
+            devices.on_main(lambda: _save_atomically(weights, path))
 
     def load_weights(self, step: int) -> dict[str, torch.Tensor]:
         return torch.load(self._weights_path(step), weights_only=True, map_location="cpu", mmap=True)
@@ -84,6 +91,17 @@ class StateFolder:
 
     def _weights_path(self, step: int) -> Path:
         return self.folder / f"weights_{step:09d}.pt"
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write of ``path`` into one line. torch and safetensors hide a full device in exceptions of their own."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        cause = lines[-1].strip() if lines else type(error).__name__
+        raise UserError(f"{path}: cannot be written ({cause}); free some space and run again, the last saved state is kept") from error
 
 
 def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -75,6 +75,13 @@ def test_a_loss_that_stays_non_finite_is_an_error_and_changes_no_weight(tmp_path
     assert not (tmp_path / "output/model.safetensors").exists()
 
 
+def test_a_metric_of_nothing_is_null_not_zero(tmp_path):
+    toy, zero = Toy(), torch.tensor(0.0)
+    loss = toy.loss
+    toy.loss = lambda batch: (loss(batch)[0], {"absent_branch": (zero, zero)})
+    assert {row["train/absent_branch"] for row in rows(run(tmp_path, toy, ToyConfig(max_steps=2)))} == {None}
+
+
 def test_changed_parameters_start_anew(tmp_path):
     run(tmp_path, Toy(), ToyConfig(max_steps=10))
     output = run(tmp_path, Toy(), ToyConfig(max_steps=10), lineage(lr=2))
@@ -99,7 +106,7 @@ def test_only_the_last_state_is_kept(tmp_path):
 def test_a_failing_export_leaves_no_output(tmp_path):
     toy = Toy()
     toy.export = lambda *_: (_ for _ in ()).throw(OSError("disk"))
-    with pytest.raises(OSError, match="disk"):
+    with pytest.raises(UserError, match=r"output: cannot be written \(disk\); free some space and run again"):
         run(tmp_path, toy)
     assert not (tmp_path / "output/lineage.json").exists() and not (tmp_path / "output/model.safetensors").exists()
 
