@@ -65,7 +65,8 @@ class ProgressLine:
         wait = (data_wait_s - then_wait) / max(elapsed, 1e-9)
         self._printed = (time.monotonic(), step, data_wait_s)
         if devices.is_main():
-            eta = time.strftime("%H:%M:%S", time.gmtime((self.total - step) / rate))
+            minutes, seconds = divmod(round((self.total - step) / rate), 60)
+            eta = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
             print(
                 f"{self.title}: step {step}/{self.total}, {rate:.2f} steps/s, {rate * self.samples_per_step:.0f} samples/s, "
                 f"data wait {wait:.0%}, ETA {eta}, loss {loss:.4f}",

@@ -2,6 +2,7 @@ import json
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from recap_steam.training import metrics
 from recap_steam.training.metrics import MetricLog, ProgressLine
 
 
@@ -31,3 +32,10 @@ def test_progress_tells_step_rate_and_loss_at_the_end(capsys):
     output = capsys.readouterr().out
     assert output.startswith("train_critic value: step 2/2, ") and output.endswith("ETA 00:00:00, loss 0.2500\n")
     assert rates["time/samples_per_second"] == 8 * rates["time/steps_per_second"]
+
+
+def test_days_that_are_left_are_hours(capsys, monkeypatch):
+    clock = iter([0.0, 10.0, 10.0])
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: next(clock))
+    ProgressLine("train_policy recap", 0, 10_001, 8).update(1, 0.5, 0.0)
+    assert "ETA 27:46:40" in capsys.readouterr().out
