@@ -86,12 +86,6 @@ def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
     return np.flatnonzero(corrections | (episodes.row_success() & ~corrected))
 
 
-def mixture_weights(experiment: Experiment, tag: str, sources: list[Source]) -> list[float]:
-    """Share of each dataset in the training mixture, in any scale: its weight, times its samples when balanced."""
-    balance = experiment.policies[tag].balance_dataset_weights
-    return [experiment.datasets[source.name].weight * (len(source.selected) if balance else 1) for source in sources]
-
-
 @dataclasses.dataclass(frozen=True)
 class Chunks:
     """Action chunks of all samples of several sources.

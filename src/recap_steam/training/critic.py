@@ -17,6 +17,7 @@ from recap_steam.critics.model import ValueCritic
 from recap_steam.critics.value_head import cross_entropy, describe
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.tokenizer import PreTrainedTokenizerFast
+from recap_steam.training.order import locate, spread
 
 EVALUATION_FRAMES = 10_000  # held-out frames that are judged, spread evenly over all of them
 TRAINING_FRAMES = 1_000  # training frames that are judged in the same way, for the gap
@@ -40,12 +41,10 @@ class FrameMixture:
         self.lengths = [len(part.targets) for part in parts]
         self.targets = np.concatenate([part.targets for part in parts])
         self.frame_index = np.concatenate([part.frame_index for part in parts])
-        self._stops = np.cumsum(self.lengths)
 
     def batch(self, samples: np.ndarray) -> dict[str, Tensor]:
         """Images and prompts of ``samples`` (n,); see ``critics.frames.collate``."""
-        source = np.searchsorted(self._stops, samples, side="right")
-        rows = samples - (self._stops - self.lengths)[source]
+        source, rows = locate(self.lengths, samples)
         images, tokens = [None] * len(samples), [None] * len(samples)
         for index in np.unique(source):
             places = np.flatnonzero(source == index)
@@ -53,11 +52,6 @@ class FrameMixture:
             for place, image, ids in zip(places, part.images(rows[places]), part.tokens(rows[places]), strict=True):
                 images[place], tokens[place] = image, ids
         return collate(np.stack(images), tokens)
-
-    def spread(self, count: int) -> np.ndarray:
-        """At most ``count`` samples, evenly over all: never a prefix, which would be a few episodes."""
-        total = len(self.targets)
-        return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(np.int64))
 
 
 class CriticTraining:
@@ -130,7 +124,7 @@ class CriticTraining:
         return data.batch(samples) | {name: torch.from_numpy(array) for name, array in labels.items()}
 
     def _judge(self, title: str, data: FrameMixture, count: int) -> dict[str, float]:
-        samples = data.spread(count)
+        samples = spread(data.lengths, count)
         found = value_metrics(data.targets[samples], self._predict(data, samples), self.support)
         return {f"{title}/{name}": value for name, value in found.items()}
 
@@ -151,7 +145,7 @@ class CriticTraining:
         return Predictions(*everyone)
 
     def _baselines(self) -> dict[str, float]:
-        samples = self.held_out.spread(EVALUATION_FRAMES)
+        samples = spread(self.held_out.lengths, EVALUATION_FRAMES)
         targets, frame_index = self.held_out.targets[samples], self.held_out.frame_index[samples]
         metrics = {}
         for title, num_bins in (("baseline_constant", 1), ("baseline_time", TIME_BINS)):

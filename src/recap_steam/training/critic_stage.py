@@ -23,6 +23,7 @@ from recap_steam.sidecar import read_sidecar, sidecar_path
 from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
 from recap_steam.training.critic import CriticTraining, LabelledFrames
 from recap_steam.training.loop import train
+from recap_steam.training.order import mixture_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +88,8 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
         normalizer,
         [labelled(name) for name in config.datasets],
         [labelled(name) for name in config.eval_datasets],
-        _mixture(experiment, config, sources),
+        mixture_weights(experiment, config, [source.episodes.num_frames for source in training]),
     )
-
-
-def _mixture(experiment: Experiment, config: CriticConfig, sources: dict[str, Source]) -> list[float]:
-    weights = {name: experiment.datasets[name].weight for name in config.datasets}
-    if config.balance_dataset_weights:
-        weights = {name: weight * sources[name].episodes.num_frames for name, weight in weights.items()}
-    return list(weights.values())
 
 
 def _tokenizer(config: CriticConfig, training: list[Source]) -> PreTrainedTokenizerFast:

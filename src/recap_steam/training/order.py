@@ -1,10 +1,12 @@
-"""The data order: a pure function of (seed, step), so that a resumed run neither repeats nor skips a sample.
+"""Samples of several datasets: their ids, their shares, and the order in which training sees them.
 
-Datasets are interleaved by their shares in a fixed pattern; within a dataset every sample is seen once before any is seen again.
+The order is a pure function of (seed, step), so that a resumed run neither repeats nor skips a sample. Datasets are interleaved by their
+shares in a fixed pattern; within a dataset every sample is seen once before any is seen again.
 """
 
 import numpy as np
 
+from recap_steam.config import Experiment, TrainingConfig
 from recap_steam.errors import UserError
 
 PERIOD = 1 << 16  # positions of the interleaving pattern; shares are exact to one part in this
@@ -41,7 +43,7 @@ class DataOrder:
         draw = cycle * self.quotas[dataset] + self.ranks[place]  # how often this dataset was drawn before
         epoch, index = np.divmod(draw, self.lengths[dataset])
         samples = np.empty(size, np.int64)
-        for key in {(int(d), int(e)) for d, e in zip(dataset, epoch, strict=True)}:
+        for key in sorted({(int(d), int(e)) for d, e in zip(dataset, epoch, strict=True)}):  # in order, so that old permutations go
             chosen = (dataset == key[0]) & (epoch == key[1])
             samples[chosen] = self.starts[key[0]] + self._permutation(*key)[index[chosen]]
         return samples
@@ -76,6 +78,25 @@ def _interleave(quotas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     occurrence = np.arange(PERIOD) - np.repeat(np.cumsum(quotas) - quotas, quotas)
     order = np.argsort((occurrence + 0.5) / quotas[dataset], kind="stable")
     return dataset[order], occurrence[order]
+
+
+def locate(lengths: list[int], samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Dataset, and position within it, of global sample ids ``samples`` (n,); both (n,) int64."""
+    starts = np.cumsum(lengths) - lengths
+    dataset = np.searchsorted(starts, samples, side="right") - 1
+    return dataset, samples - starts[dataset]
+
+
+def spread(lengths: list[int], count: int) -> np.ndarray:
+    """At most ``count`` samples, ascending, evenly over all: never a prefix, which would be a few episodes."""
+    total = sum(lengths)
+    return np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
+
+
+def mixture_weights(experiment: Experiment, config: TrainingConfig, lengths: list[int]) -> list[float]:
+    """Share of each training dataset, in any scale: its weight, times its samples ``lengths`` when balanced."""
+    weights = [experiment.datasets[name].weight for name in config.datasets]
+    return [weight * length for weight, length in zip(weights, lengths, strict=True)] if config.balance_dataset_weights else weights
 
 
 def sample_rngs(seed: int, step: int, positions: range) -> list[np.random.Generator]:

@@ -19,6 +19,7 @@ from recap_steam.policy.processors import PromptTable, normalize_actions
 from recap_steam.policy.prompts import KIND_NAMES, NEGATIVE, PLAIN, POSITIVE
 from recap_steam.policy.routing import BRANCHES, branches, route
 from recap_steam.policy.samples import Chunks, Source
+from recap_steam.training.order import locate, spread
 
 EVALUATION_SAMPLES = 64
 EVALUATION_SEED = 20251129
@@ -51,7 +52,6 @@ class PolicyTraining:
         self.model = policy.model
         self.weights, self.lengths = weights, [len(source.selected) for source in sources]
         self._sources, self._frames = sources, frames
-        self._starts = np.cumsum([0, *self.lengths[:-1]])
         self._action_dim = sources[0].actions.shape[1]
         self._chunks = Chunks.of(sources, normalize_actions(processors[0], np.concatenate([source.actions for source in sources])))
         self._conditional = config.advantage_tag is not None
@@ -93,7 +93,7 @@ class PolicyTraining:
         """
         batch = {name: tensor.to(devices.device()) for name, tensor in self._evaluation_batch.items()}
         with devices.gathered(self.model):
-            metrics = {"eval/loss": self._sample_losses(batch).mean().item()}
+            metrics = {"eval_train/loss": self._sample_losses(batch).mean().item()}
             if self._conditional:
                 metrics |= self._flip_test(batch)
         return metrics
@@ -141,12 +141,12 @@ class PolicyTraining:
 
     def _images(self, samples: np.ndarray) -> np.ndarray:
         """(n, cameras, S, S, 3) uint8."""
-        source = np.searchsorted(self._starts, samples, side="right") - 1
+        source, places = locate(self.lengths, samples)
         size = self.config.model.image_size
         images = np.empty((len(samples), len(self.config.cameras), size, size, 3), np.uint8)
         for index in np.unique(source):
             hit = source == index
-            rows = self._sources[index].selected[samples[hit] - self._starts[index]]
+            rows = self._sources[index].selected[places[hit]]
             for position, camera in enumerate(self.config.cameras):
                 images[hit, position] = self._frames[index].images(camera, rows)
         return images
@@ -168,9 +168,7 @@ class PolicyTraining:
 
     @functools.cached_property
     def _evaluation_samples(self) -> np.ndarray:
-        """Evenly spread over the samples, not a prefix."""
-        total = sum(self.lengths)
-        return np.linspace(0, total - 1, min(EVALUATION_SAMPLES, total)).round().astype(np.int64)
+        return spread(self.lengths, EVALUATION_SAMPLES)
 
     @functools.cached_property
     def _evaluation_batch(self) -> dict[str, Tensor]:

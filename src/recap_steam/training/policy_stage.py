@@ -9,14 +9,15 @@ from recap_steam.dataset.frames import FrameCache
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest, digest_file
 from recap_steam.policy import pi05
-from recap_steam.policy.folder import load_policy
+from recap_steam.policy.folder import Serving, load_policy
 from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage
 from recap_steam.policy.processors import make_processors, statistics_of
 from recap_steam.policy.prompts import tokenizer_corpus
-from recap_steam.policy.samples import Source, load_sources, mixture_weights
+from recap_steam.policy.samples import Source, load_sources
 from recap_steam.sidecar import sidecar_path
-from recap_steam.tokenizer import load_tokenizer, train_tokenizer
+from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
 from recap_steam.training.loop import train
+from recap_steam.training.order import mixture_weights
 from recap_steam.training.policy import PolicyTraining
 
 
@@ -48,7 +49,7 @@ def train_policy_stage(
         size = config.model.image_size
         frames = [FrameCache.open(frames_dir / f"{s.name}_{size}px.arrow", s.episodes, image_size=size) for s in sources]
         policy, processors, tokenizer = _start(experiment, tag, sources, norm_stats, init_dir)
-        weights = mixture_weights(experiment, tag, sources)
+        weights = mixture_weights(experiment, config, [len(source.selected) for source in sources])
         trainable = PolicyTraining(config, policy, processors, tokenizer, sources, frames, weights)
         lineage = _lineage(experiment, tag, sources, norm_stats, init_dir)
         train(trainable, config, state_dir, output_dir, lineage)
@@ -60,7 +61,9 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     stock = pi05.make_config(config.model, config.cameras, sources[0].states.shape[1], sources[0].actions.shape[1])
     policy = pi05.build(stock, config.model.small)
     if init_dir:
-        statistics = statistics_of(load_policy(init_dir).preprocessor)
+        start = load_policy(init_dir)
+        _check_robot(tag, init_dir, start.serving, sources[0])
+        statistics = statistics_of(start.preprocessor)
         pi05.load_weights(policy, init_dir / "model.safetensors")
         tokenizer = load_tokenizer(init_dir / "tokenizer")
     else:
@@ -74,11 +77,25 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     return policy, make_processors(stock, statistics, tokenizer), tokenizer
 
 
-def _tokenizer(model: PolicyModelConfig, sources: list[Source]):
+def _check_robot(tag: str, init_dir: Path, start: Serving, source: Source) -> None:
+    was, now = (start.state_dim, start.action_dim), (source.states.shape[1], source.actions.shape[1])
+    if was != now:
+        raise UserError(
+            f"policies.{tag}.init_from: {init_dir} was trained with {was[0]} state and {was[1]} action dimensions, dataset {source.name} "
+            f"has {now[0]} and {now[1]}; continue on data of the same robot"
+        )
+
+
+def _tokenizer_folder(model: PolicyModelConfig) -> Path | None:
+    """Where a given tokenizer lies; None: one is trained on the prompts."""
     if model.tokenizer_path:
-        return load_tokenizer(model.tokenizer_path)
-    if model.pretrained_path:
-        return load_tokenizer(Path(model.pretrained_path) / "tokenizer")
+        return Path(model.tokenizer_path)
+    return Path(model.pretrained_path) / "tokenizer" if model.pretrained_path else None
+
+
+def _tokenizer(model: PolicyModelConfig, sources: list[Source]) -> PreTrainedTokenizerFast:
+    if folder := _tokenizer_folder(model):
+        return load_tokenizer(folder)
     if model.small is None:
         raise UserError("policies.*.model.tokenizer_path: a full-size policy needs PaliGemma's tokenizer; give its local folder")
     tasks = sorted({task for source in sources for task in source.episodes.tasks})
@@ -91,6 +108,8 @@ def _lineage(experiment: Experiment, tag: str, sources: list[Source], norm_stats
     files = {"init": init_dir / "model.safetensors"} if init_dir else {"norm_stats": norm_stats}
     if config.model.pretrained_path:
         files["pretrained"] = Path(config.model.pretrained_path) / "model.safetensors"
+    if not init_dir and (folder := _tokenizer_folder(config.model)):
+        files["tokenizer"] = folder / "tokenizer.json"
     if config.advantage_tag:
         stem = f"advantages_{config.advantage_tag}"
         files |= {f"advantages/{name}": sidecar_path(experiment.datasets[name], name, stem) for name in config.datasets}

@@ -1,6 +1,7 @@
 """The critic as the loop sees it, on a small experiment on disk."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from recap_steam.labels.inputs import load_critic as load_critic_for_labels
 from recap_steam.lineage import Lineage
 from recap_steam.tokenizer import load_tokenizer, train_tokenizer
 from recap_steam.training import critic_stage
+from recap_steam.training.critic import CriticTraining
 from recap_steam.training.critic_stage import train_critic_stage
 from tests.unit.critics.experiment import CRITIC, Files, make
 from tests.unit.critics.small import GEMMA3, SIGLIP
@@ -84,10 +86,6 @@ def test_augmentation_is_for_training_only(files):
     assert "augmentation" not in trainable(files, do_augment=False).load(samples, rngs(4))
 
 
-def test_evaluation_spreads_over_all_episodes(files):
-    assert trainable(files).held_out.spread(4).tolist() == [0, 5, 10, 15]
-
-
 def test_training_lowers_the_loss_and_writes_the_folder(files, tmp_path):
     files = files.with_critic(max_steps=60, eval_interval=30)
     train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state", tmp_path / "value")
@@ -116,6 +114,29 @@ def test_defect_30_equal_seeds_give_equal_bytes(files, tmp_path):
     for file in ("model.safetensors", "metrics.jsonl", "evaluation.json", "config.json", "tokenizer/tokenizer.json"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
     assert (tmp_path / "first/model.safetensors").read_bytes() != (tmp_path / "other/model.safetensors").read_bytes()
+
+
+def test_an_interrupted_run_ends_with_the_bytes_of_an_uninterrupted_one(files, tmp_path, monkeypatch):
+    files = files.with_critic(save_interval=2, model={**CRITIC["model"], "value_dropout": 0.2})
+
+    def run(name: str) -> None:
+        train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state" / name, tmp_path / name)
+
+    loss, calls = CriticTraining.loss, itertools.count(1)
+
+    def interrupted(self, batch):
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        return loss(self, batch)
+
+    run("whole")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CriticTraining, "loss", interrupted)
+        run("cut")
+    assert list(tmp_path.glob("state/cut/*/step_000000004"))
+    run("cut")
+    for file in ("model.safetensors", "metrics.jsonl", "evaluation.json", "lineage.json"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
 
 
 def test_pretrained_parts_come_from_local_folders(files, tmp_path):

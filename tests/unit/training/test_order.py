@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from recap_steam.errors import UserError
-from recap_steam.training.order import PERIOD, DataOrder, sample_rngs
+from recap_steam.training.order import PERIOD, DataOrder, locate, sample_rngs, spread
 
 
 def draw(order: DataOrder, steps: int, size: int) -> np.ndarray:
@@ -34,6 +34,22 @@ def test_every_batch_holds_the_shares_of_the_mixture():
         batch = order.batch(step, 64)
         counts = np.histogram(batch, bins=[0, 10, 1010, 1030])[0]
         assert np.abs(counts - [16, 32, 16]).max() <= 1
+
+
+def test_old_permutations_are_forgotten_even_where_a_batch_spans_many_epochs():
+    order = DataOrder([2, 40], [1.0, 1.0], seed=0)
+    draw(order, steps=50, size=64)
+    assert len(order._permutations) <= 4
+
+
+def test_samples_are_located_in_their_dataset():
+    dataset, position = locate([3, 1, 4], np.array([0, 2, 3, 4, 7]))
+    assert dataset.tolist() == [0, 0, 1, 2, 2] and position.tolist() == [0, 2, 0, 0, 3]
+
+
+def test_evaluation_spreads_over_all_datasets():
+    assert spread([10, 6], 4).tolist() == [0, 5, 10, 15]
+    assert all(np.array_equal(np.unique(spread([total], 40)), spread([total], 40)) for total in range(1, 100))
 
 
 def test_a_tiny_share_is_not_lost():

@@ -1,6 +1,7 @@
 """The policy's trainable and its stage, on small real datasets: a positive label means actions of +0.8, a negative one of -0.8."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from recap_steam.policy.processors import statistics_of
 from recap_steam.policy.prompts import KIND_NAMES
 from recap_steam.policy.routing import BRANCHES
 from recap_steam.policy.runner import PolicyRunner
-from recap_steam.policy.samples import load_sources, mixture_weights
+from recap_steam.policy.samples import load_sources
 from recap_steam.sidecar import sidecar_path, write_sidecar
+from recap_steam.training.order import mixture_weights
 from recap_steam.training.policy import PolicyTraining
 from recap_steam.training.policy_stage import _start, train_policy_stage
 from tests.datasets import write_v21, write_v30
@@ -150,7 +152,9 @@ def trainable(root: Path, tag: str, **change) -> PolicyTraining:
     frames = [FrameCache.open(root / f"frames/{source.name}_{SIZE}px.arrow", source.episodes) for source in sources]
     torch.manual_seed(0)
     start = _start(experiment, tag, sources, root / f"norm_stats/{tag}.json", None)
-    return PolicyTraining(experiment.policies[tag], *start, sources, frames, mixture_weights(experiment, tag, sources))
+    config = experiment.policies[tag]
+    weights = mixture_weights(experiment, config, [len(source.selected) for source in sources])
+    return PolicyTraining(config, *start, sources, frames, weights)
 
 
 def run(root: Path, output: Path, tag: str, init_dir: Path | None = None, experiment: Experiment | None = None) -> Path:
@@ -251,7 +255,7 @@ def test_stage_writes_a_folder_that_acts_and_a_rerun_changes_nothing(files, tmp_
     assert serving.conditional and serving.default_guidance_scale == 1.0 and serving.action_dim == 2
     rows = [json.loads(line) for line in before["metrics.jsonl"].splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
-    assert {"eval/loss", "flip/positive_plain", "flip/noise"} <= set(rows[-1])
+    assert {"eval_train/loss", "flip/positive_plain", "flip/noise"} <= set(rows[-1])
     images = {CAMERA: np.zeros((2, SIZE, SIZE, 3), np.uint8)}
     runner = PolicyRunner.load(folder)
     noise = np.zeros((2, *runner.noise_shape), np.float32)
@@ -273,11 +277,39 @@ def test_starting_from_another_policy_keeps_its_weights_statistics_and_tokenizer
     assert "init" in json.loads((continued / "lineage.json").read_text())["inputs"]
 
 
+def test_starting_from_the_policy_of_another_robot_is_refused(files, tmp_path):
+    start = run(files, tmp_path, "start")
+    serving = json.loads((start / "serving.json").read_text())
+    (start / "serving.json").write_text(json.dumps({**serving, "action_dim": 7}))
+    with pytest.raises(UserError, match=r"init_from: .* 3 state and 7 action dimensions, dataset rollouts has 3 and 2"):
+        run(files, tmp_path, "continued", init_dir=start)
+
+
+def test_an_interrupted_run_ends_with_the_bytes_of_an_uninterrupted_one(files, tmp_path, monkeypatch):
+    experiment = load(files, recap={"max_steps": 6, "save_interval": 2, "eval_interval": 3})
+    whole = run(files, tmp_path / "whole", "recap", experiment=experiment)
+    loss, calls = PolicyTraining.loss, itertools.count(1)
+
+    def interrupted(self, batch):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return loss(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PolicyTraining, "loss", interrupted)
+        run(files, tmp_path / "cut", "recap", experiment=experiment)
+    assert list(tmp_path.glob("cut/state/recap/*/step_000000002"))
+    cut = run(files, tmp_path / "cut", "recap", experiment=experiment)
+    for name in ("model.safetensors", "metrics.jsonl", "lineage.json"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+
 def test_pretrained_weights_load_strictly(files, tmp_path):
     start = run(files, tmp_path, "start")
     model = {**config()["policies"]["recap"]["model"], "pretrained_path": str(start)}
     folder = run(files, tmp_path, "recap", experiment=load(files, recap={"model": model, "optim": {"lr": 1e-12}}))
     torch.testing.assert_close(load_policy(start).policy.state_dict(), load_policy(folder).policy.state_dict(), atol=1e-9, rtol=0)
+    assert {"pretrained", "tokenizer"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
     wider = {**model, "small": {**model["small"], "expert_mlp_dim": 128}}
     with pytest.raises(UserError, match="does not fit this pi0"):
         run(files, tmp_path / "wider", "recap", experiment=load(files, recap={"model": wider}))
