@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
@@ -52,24 +53,11 @@ class Architecture:
         Raises:
             UserError: neither folder nor sizes are given, or parts do not fit together.
         """
-        siglip, gemma3 = _siglip(config), _gemma3(config)
-        expert = EXPERT_VARIANTS.get(config.critic_expert_variant)
-        if expert is None:
-            known = ", ".join(EXPERT_VARIANTS)
-            raise UserError(f"config: critic_expert_variant '{config.critic_expert_variant}' is unknown; known: {known}")
-        if gemma3.num_hidden_layers < expert.depth:
-            raise UserError(
-                f"config: critic expert '{config.critic_expert_variant}' reads {expert.depth} text layers, gemma3 has "
-                f"{gemma3.num_hidden_layers}; choose a shallower expert or give gemma3_config more num_hidden_layers"
-            )
-        if siglip.image_size != config.image_size:
-            raise UserError(
-                f"config: image_size is {config.image_size}, but the vision tower was made for {siglip.image_size}; set it to that"
-            )
-        if siglip.image_size % siglip.patch_size:
-            raise UserError(
-                f"config: image_size {siglip.image_size} is not a multiple of the vision tower's patch_size {siglip.patch_size}"
-            )
+        try:
+            siglip, gemma3, expert = _siglip(config), _gemma3(config), EXPERT_VARIANTS[config.critic_expert_variant]
+        except StrictDataclassError as error:  # transformers' own check of sizes
+            raise UserError(f"config: siglip_config or gemma3_config: {error.__cause__ or error}") from None
+        _check_sizes(config, siglip, gemma3, expert)
         support = Support(config.num_bins, config.v_min, config.v_max)
         return cls(_arguments(siglip), _arguments(gemma3), expert, support, config.value_dropout)
 
@@ -77,6 +65,23 @@ class Architecture:
     def from_json(cls, value: dict[str, Any]) -> "Architecture":
         """Undo ``dataclasses.asdict``."""
         return cls(**{**value, "expert": ExpertSize(**value["expert"]), "support": Support(**value["support"])})
+
+
+def _check_sizes(config: CriticModelConfig, siglip: SiglipVisionConfig, gemma3: Gemma3TextConfig, expert: ExpertSize) -> None:
+    size, patch, layers, kv_heads = siglip.image_size, siglip.patch_size, gemma3.num_hidden_layers, gemma3.num_key_value_heads
+    name = f"critic expert '{config.critic_expert_variant}'"
+    problems = [
+        (layers < expert.depth, f"{name} reads {expert.depth} text layers, gemma3 has {layers}; choose a shallower expert or more layers"),
+        (size != config.image_size, f"image_size is {config.image_size}, but the vision tower was made for {size}; set it to that"),
+        (size % patch, f"image_size {size} is not a multiple of the vision tower's patch_size {patch}"),
+        (siglip.hidden_size % siglip.num_attention_heads, "siglip hidden_size is not a multiple of its num_attention_heads"),
+        (gemma3.num_attention_heads % kv_heads, f"gemma3 num_attention_heads is not a multiple of its num_key_value_heads {kv_heads}"),
+        (expert.num_heads % kv_heads, f"{name} has {expert.num_heads} heads, not a multiple of gemma3's num_key_value_heads {kv_heads}"),
+        (gemma3.head_dim % 2, f"gemma3 head_dim {gemma3.head_dim} is odd; rotary embeddings need an even number"),
+    ]
+    for is_wrong, message in problems:
+        if is_wrong:
+            raise UserError(f"config: {message}")
 
 
 def read_config(folder: str, key: str) -> dict[str, Any]:

@@ -59,7 +59,9 @@ class ValueCritic(nn.Module):
         valid = torch.cat([token_mask.new_ones(pictures.shape[:2]), token_mask], 1)
         prefix = self.text(hidden, valid)
         rotations = self.text.rotations(hidden, valid.sum(1, keepdim=True))  # the critic token stands behind the last valid one
-        return self.head(self.expert(prefix, valid, rotations)).float()
+        state = self.expert(prefix, valid, rotations)
+        with torch.autocast(state.device.type, enabled=False):  # the head stays fp32, as RLinf's: bf16 has 8 bits for a logit
+            return self.head(state.float())
 
     def value_parameters(self) -> list[nn.Parameter]:
         """The critic token and the head, which learn at ``value_lr``."""

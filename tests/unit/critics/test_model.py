@@ -3,12 +3,14 @@ import json
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from recap_steam.critics.architecture import EXPERT_VARIANTS, Architecture
 from recap_steam.critics.model import ValueCritic
 from recap_steam.errors import UserError
-from tests.unit.critics.small import GEMMA3, architecture, batch, critic
+from recap_steam.schema import SCHEMA_PATH
+from tests.unit.critics.small import GEMMA3, SIGLIP, architecture, batch, critic
 
 
 def logits(model: ValueCritic, *inputs) -> torch.Tensor:
@@ -65,7 +67,7 @@ def test_bf16_autocast_runs_and_agrees_roughly():
     model, inputs = critic(), batch()
     with torch.autocast("cpu", torch.bfloat16):
         low = logits(model, *inputs)
-    assert low.dtype == torch.float32
+    assert low.dtype == torch.float32 and not torch.equal(low, low.bfloat16().float())  # the head itself is not in bf16
     torch.testing.assert_close(low, logits(model, *inputs), atol=0.02, rtol=0.1)
 
 
@@ -100,6 +102,11 @@ def test_every_expert_variant_fits_gemma3_270m(variant):
         assert linear == 1_212_416  # RLinf: 1.21 M
 
 
+def test_the_schema_offers_exactly_the_expert_variants():
+    schema = yaml.safe_load(SCHEMA_PATH.read_text())
+    assert schema["$defs"]["critic_model"]["properties"]["critic_expert_variant"]["enum"] == list(EXPERT_VARIANTS)
+
+
 def test_architecture_survives_json():
     sizes = architecture()
     assert Architecture.from_json(json.loads(json.dumps(dataclasses.asdict(sizes)))) == sizes
@@ -108,7 +115,11 @@ def test_architecture_survives_json():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"critic_expert_variant": "huge"}, "'huge' is unknown; known: dummy"),
+        ({"siglip_config": {**SIGLIP, "num_attention_heads": 3}}, "siglip hidden_size is not a multiple"),
+        ({"gemma3_config": {**GEMMA3, "num_attention_heads": 3}}, r"hidden size \(16\) is not a multiple of the number of attention heads"),
+        ({"gemma3_config": {**GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 3}}, "gemma3 num_attention_heads is not a multiple"),
+        ({"gemma3_config": {**GEMMA3, "num_key_value_heads": 2}, "critic_expert_variant": "gemma_1m"}, "has 1 heads, not a multiple"),
+        ({"gemma3_config": {**GEMMA3, "head_dim": 7}}, "head_dim 7 is odd"),
         ({"gemma3_config": {**GEMMA3, "num_hidden_layers": 3}}, "reads 4 text layers, gemma3 has 3"),
         ({"image_size": 20}, "image_size 20 is not a multiple of the vision tower's patch_size 8"),
         ({"siglip_config": None}, "needs siglip_path"),
