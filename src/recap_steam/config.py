@@ -196,6 +196,18 @@ def meta_folder(name: str, dataset: DatasetConfig) -> str:
     return os.path.join(dataset.sidecar_root, name) if dataset.sidecar_root else os.path.join(os.path.normpath(dataset.path), "meta")
 
 
+def evaluation_arms(experiment: Experiment, tag: str) -> list[tuple[str, float | None]]:
+    """Return (policy, guidance scale) of every arm of an evaluation, in order; the scale is None for a policy without indicator."""
+    config = experiment.evaluations[tag]
+    conditioned = {name for name, policy in experiment.policies.items() if policy.advantage_tag is not None}
+    return [(policy, scale) for policy in config.policies for scale in (config.cfgrl_guidance_scale if policy in conditioned else [None])]
+
+
+def arm_name(policy: str, guidance_scale: float | None) -> str:
+    """Return the file stem of an arm."""
+    return f"{policy}_plain" if guidance_scale is None else f"{policy}_w{guidance_scale:g}"
+
+
 def _build(hint: Any, value: Any) -> Any:
     """Turn plain mappings into the dataclass, list or mapping that ``hint`` names."""
     if value is None:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from recap_steam.config import EXPERT, load_experiment, meta_folder
+from recap_steam.config import EXPERT, arm_name, evaluation_arms, load_experiment, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest
 from recap_steam.references import check_references
@@ -180,12 +180,7 @@ def policy_folder(tag):
 
 def arm_files(evaluation):
     """One file for each policy without indicator, one for each guidance scale of the others."""
-    config = EXPERIMENT.evaluations[evaluation]
-    arms = []
-    for policy in config.policies:
-        conditioned = policy != EXPERT and EXPERIMENT.policies[policy].advantage_tag is not None
-        arms += [f"{policy}_w{scale:g}" for scale in config.cfgrl_guidance_scale] if conditioned else [f"{policy}_plain"]
-    return [f"{RESULTS}/evaluations/{evaluation}/{arm}.parquet" for arm in arms]
+    return [f"{RESULTS}/evaluations/{evaluation}/{arm_name(*arm)}.parquet" for arm in evaluation_arms(EXPERIMENT, evaluation)]
 
 
 # Datasets.

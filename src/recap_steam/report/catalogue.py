@@ -107,7 +107,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def prompt(connection: duckdb.DuckDBPyConnection) -> None:
-    """Read statements from the terminal until end of file; a mistake is reported and the prompt stays."""
+    """Read statements from the terminal until end of file or Ctrl-C; a mistake is reported and the prompt stays."""
     print(HELP)
     while True:
         try:
@@ -117,7 +117,7 @@ def prompt(connection: duckdb.DuckDBPyConnection) -> None:
             _answer(connection, line)
         except UserError as error:
             print(error)
-        except EOFError:
+        except (EOFError, KeyboardInterrupt):
             return print()
 
 
@@ -145,7 +145,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.config.is_file():
         raise UserError(f"{arguments.config}: no such experiment file; give one with --config")
-    experiment = load_experiment(yaml.safe_load(arguments.config.read_text()))
+    try:
+        experiment = load_experiment(yaml.safe_load(arguments.config.read_text()))
+    except yaml.YAMLError as error:
+        raise UserError(f"{arguments.config}: not YAML ({' '.join(str(error).split())}); correct it") from None
     connection = open_catalogue(experiment, arguments.results / experiment.experiment)
     if arguments.command:
         run_query(connection, arguments.command)

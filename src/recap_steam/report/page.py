@@ -37,7 +37,7 @@ POLICY_NOTE = (
 )
 STAGE_NOTE = (
     "What the experiment file assigns; a stage reads no other dataset. Checked before anything runs: held-out datasets are not trained on, "
-    "and no initial state of an evaluation or of a held-out dataset occurs in training data of the same task."
+    "and no initial state of an evaluation or of a collected held-out dataset occurs in training data collected on the same task."
 )
 LINEAGE_NOTE = "Each artefact states what made it; every consumer checks this before use. Digests are SHA-256, first 12 digits."
 

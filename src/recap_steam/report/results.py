@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from recap_steam.config import Experiment
+from recap_steam.config import Experiment, arm_name, evaluation_arms
 from recap_steam.dataset.episodes import METADATA_KEY, Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
@@ -96,14 +96,8 @@ class Results:
 
     def arm_files(self, evaluation: str) -> list[tuple[Path, str, float | None]]:
         """(file, policy, guidance scale or None for plain imitation) of every arm that the experiment names."""
-        config = self.experiment.evaluations[evaluation]
         folder = self.root / "evaluations" / evaluation
-        files = []
-        for policy in config.policies:
-            conditioned = self.experiment.policies[policy].advantage_tag is not None
-            scales = config.cfgrl_guidance_scale if conditioned else [None]
-            files += [(folder / f"{policy}_{'plain' if scale is None else f'w{scale:g}'}.parquet", policy, scale) for scale in scales]
-        return files
+        return [(folder / f"{arm_name(*arm)}.parquet", *arm) for arm in evaluation_arms(self.experiment, evaluation)]
 
     def _arm(self, path: Path, policy: str, scale: float | None) -> Arm:
         table = pq.read_table(path, columns=["episode", "seed", "success", "num_frames"]).sort_by("episode")

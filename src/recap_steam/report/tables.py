@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from recap_steam.policy.routing import BRANCHES
 from recap_steam.report.results import Results
 from recap_steam.report.verdict import ArmSummary, Pair, format_p
 
@@ -83,9 +84,6 @@ def critic_table(results: Results) -> Table:
     return Table(["critic", "predictor", *CRITIC_METRICS.values()], rows)
 
 
-BRANCHES = ("positive_conditional", "positive_unconditional", "negative_conditional", "negative_unconditional")
-
-
 def policy_table(results: Results) -> Table:
     """Training of every policy: losses, flip test beside its noise scale, and how the samples were routed."""
     head = ["policy", "labels", "starts from", "steps", "loss", "flip test", "same, two noises", "indicator dropped", "positive, shown"]
@@ -125,7 +123,6 @@ def labels_table(results: Results) -> Table:
         if not labels:
             continue
         rollouts = [values for dataset, values in labels.items() if results.experiment.datasets[dataset].type == "rollout"]
-        thresholds = results.thresholds(tag)
         rows.append(
             [
                 tag,
@@ -133,13 +130,17 @@ def labels_table(results: Results) -> Table:
                 str(config.advantage_lookahead_step),
                 percent(config.positive_quantile),
                 config.pool,
-                ", ".join(number(value) for value in thresholds.values()) if len(thresholds) < 4 else f"{len(thresholds)} thresholds",
+                _thresholds(results.thresholds(tag)),
                 percent(np.concatenate(list(labels.values())).mean()),
                 percent(np.concatenate(rollouts).mean()) if rollouts else MISSING,
             ]
         )
     head = ["tag", "critic", "look-ahead N, frames", "positive quantile", "pool", "threshold", "positive, all", "positive, rollouts"]
     return Table(head, rows)
+
+
+def _thresholds(by_pool: dict[str, float]) -> str:
+    return ", ".join(map(number, by_pool.values())) or MISSING if len(by_pool) < 4 else f"{len(by_pool)} thresholds"
 
 
 def number(value: float | None) -> str:

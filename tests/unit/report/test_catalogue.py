@@ -68,3 +68,6 @@ def test_command_line(finished, tmp_path):
     assert done.returncode == 0 and "frames" in done.stdout
     absent = subprocess.run([*command[:-1], "absent.yaml"], cwd=finished, capture_output=True, text=True)
     assert absent.returncode == 1 and absent.stderr == "error: absent.yaml: no such experiment file; give one with --config\n"
+    config.write_text("experiment: [")
+    broken = subprocess.run(command, cwd=finished, capture_output=True, text=True)
+    assert broken.returncode == 1 and broken.stderr.startswith(f"error: {config}: not YAML (") and broken.stderr.count("\n") == 1

@@ -90,6 +90,20 @@ def test_what_is_not_computed_yet_is_left_out(here):
     assert re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Critic", "Labels", "Data", "Lineage"]
 
 
+def test_the_expert_can_be_an_arm(here):
+    arms = RESULTS / "evaluations/paired"
+    shutil.copyfile(arms / "start_plain.parquet", arms / "expert_plain.parquet")
+    config = small_config()
+    config["evaluations"]["paired"]["policies"].append("expert")
+    build(config, here / "report")
+    assert re.search(r"^\* paired: expert solved ", (here / "report/summary.txt").read_text(), re.MULTILINE)
+
+
+def test_labels_without_their_threshold_file_are_shown(here):
+    shutil.rmtree(RESULTS / "thresholds")
+    assert "n5_q30" in build(small_config(), here / "report")
+
+
 def test_arms_on_other_initial_states_are_refused(here):
     path = RESULTS / "evaluations/paired/recap_w1.parquet"
     table = pq.read_table(path)
