@@ -1,4 +1,4 @@
-"""Camera images on their way into pi0.5: lerobot's convention, and while training the critic's augmentation at half its strength."""
+"""Camera images on their way into pi0.5: lerobot's convention, and while training the critic's augmentation with half its ranges."""
 
 import numpy as np
 from lerobot.policies.pi05.modeling_pi05 import PI05Policy
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from recap_steam.critics import images
 
-AUGMENTATION = 0.5  # of the critic's ranges: actions depend on where things are, so geometry must stay nearly true
+AUGMENTATION = 0.5  # of the critic's shifts, angles and colours (the crop stays 95 %): actions depend on where things are
 
 
 def to_float(pixels: Tensor) -> Tensor:
