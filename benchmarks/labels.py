@@ -20,6 +20,7 @@ from label_data import FAILURE_REWARD, episode_lengths, make_critic, make_v21, m
 
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
+from recap_steam.schema import with_defaults
 
 SCRIPTS = Path(__file__).parents[1] / "workflow/scripts"
 YARDSTICK = Path(__file__).with_name("yardstick_returns.py")
@@ -35,7 +36,7 @@ class Case:
     def __init__(self, folder: Path, lengths):
         self.dataset, self.meta = folder / "dataset", folder / "dataset/meta"
         self.episodes, self.critic, self.threshold = folder / "episodes/rollouts.parquet", folder / "critic", folder / "threshold.yaml"
-        self.slice = json.dumps(experiment(self.dataset))
+        self.slice = json.dumps(with_defaults(experiment(self.dataset)))
         self.longest = int(lengths.max())
 
     def command(self, script: str, *arguments: object) -> list[str]:

@@ -1,7 +1,8 @@
 """The experiment file as typed objects.
 
 The schema (``config/schemas/config.schema.yaml``) is the only place that states defaults, so the dataclasses here have none. A stage
-receives a *slice*: an experiment that holds only the sections and entries it reads, so that a change elsewhere cannot rerun it.
+receives a *slice*: an experiment that holds only the sections, entries and keys it reads, so that a change elsewhere cannot rerun it. What
+a slice does not hold is an attribute that does not exist: a stage cannot read what its rule did not pass.
 """
 
 import dataclasses
@@ -187,8 +188,13 @@ class Experiment:
 
 
 def load_experiment(raw: dict) -> Experiment:
-    """Validate ``raw`` (an experiment or a slice of one), fill in defaults and return it as typed objects; ``raw`` is not changed."""
+    """Validate the experiment ``raw``, fill in defaults and return it as typed objects; ``raw`` is not changed."""
     return _build(Experiment, with_defaults(raw))
+
+
+def load_slice(raw: dict) -> Experiment:
+    """Return a slice of a validated experiment as typed objects. No default is filled in; reading an absent key is an AttributeError."""
+    return _build(Experiment, raw)
 
 
 def meta_folder(name: str, dataset: DatasetConfig) -> str:
@@ -209,14 +215,17 @@ def arm_name(policy: str, guidance_scale: float | None) -> str:
 
 
 def _build(hint: Any, value: Any) -> Any:
-    """Turn plain mappings into the dataclass, list or mapping that ``hint`` names."""
+    """Turn plain mappings into the dataclass, list or mapping that ``hint`` names; a dataclass gets the fields that are given."""
     if value is None:
         return None
     if isinstance(hint, types.UnionType):
         hint = next(option for option in hint.__args__ if option is not types.NoneType)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return hint(**{key: _build(hints[key], item) for key, item in value.items()})
+        entry = object.__new__(hint)
+        for key, item in value.items():
+            object.__setattr__(entry, key, _build(hints[key], item))
+        return entry
     if typing.get_origin(hint) is dict:
         return {key: _build(hint.__args__[1], item) for key, item in value.items()}
     return value

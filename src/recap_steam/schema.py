@@ -43,7 +43,18 @@ def _validator() -> jsonschema.protocols.Validator:
                     instance[key] = _copy(declared["default"])
         yield from base.VALIDATORS["properties"](validator, properties, instance, parent)
 
-    return jsonschema.validators.extend(base, {"properties": fill_then_validate})(schema)
+    numbers = base.TYPE_CHECKER.redefine_many({"number": _is_finite_number, "integer": _is_integer})
+    return jsonschema.validators.extend(base, {"properties": fill_then_validate}, type_checker=numbers)(schema)
+
+
+def _is_finite_number(_: jsonschema.TypeChecker, value: Any) -> bool:
+    """JSON knows neither NaN nor infinity, YAML does, and NaN passes every limit."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_integer(_: jsonschema.TypeChecker, value: Any) -> bool:
+    """Not 1.0e+3, which JSON schema takes for an integer and Python for a float."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _resolve(schema: dict, subschema: dict) -> dict:
@@ -58,7 +69,8 @@ def _explain(error: jsonschema.ValidationError) -> str:
         known = ", ".join(sorted(error.schema.get("properties", {})))
         message = f"{message}; known keys: {known}"
     elif error.validator == "type" and isinstance(error.instance, str) and _is_number(error.instance):
-        message = f"{message}; YAML reads {error.instance} as text: write {_yaml_number(error.instance)}"
+        number = _yaml_number(error.instance, whole="integer" in error.validator_value)
+        message = f"{message}; YAML reads {error.instance} as text: write {number}"
     return f"config: {place}: {message} (every key is explained in config/README.md)".replace("\n", " ")
 
 
@@ -69,8 +81,10 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _yaml_number(text: str) -> str:
-    """YAML wants a point in a number with an exponent."""
+def _yaml_number(text: str, whole: bool) -> str:
+    """YAML wants a point in a number with an exponent, and only digits in a whole one."""
+    if whole:
+        return str(round(float(text)))
     number = repr(float(text))
     return number if "." in number else number.replace("e", ".0e")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import load_file
 
+from recap_steam.schema import with_defaults
 from recap_steam.training.critic_stage import train_critic_stage
 from tests.unit.critics.experiment import make
 
@@ -23,7 +24,7 @@ def test_two_processes_train_the_critic_that_one_trains(tmp_path):
     files = make(tmp_path).with_critic(micro_batch_size=4)
     one, two = tmp_path / "one", tmp_path / "two"
     arguments = {
-        "--config": json.dumps(files.raw),
+        "--config": json.dumps(with_defaults(files.raw)),
         "--tag": "value",
         "--episodes-dir": files.episodes,
         "--frames-dir": files.frames,

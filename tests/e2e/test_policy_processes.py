@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from recap_steam.policy.folder import load_policy
+from recap_steam.schema import with_defaults
 from tests.unit.training.test_policy import LENGTHS, config, files  # noqa: F401  (files is a fixture)
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_policy.py"
@@ -20,7 +21,7 @@ def train(root: Path, output: Path, processes: int) -> Path:
     for name in LENGTHS:
         slice_["datasets"][name]["path"] = str(root / "data" / name)
     arguments = {
-        "--config": json.dumps(slice_),
+        "--config": json.dumps(with_defaults(slice_)),
         "--tag": "recap",
         "--episodes-dir": root / "episodes",
         "--frames-dir": root / "frames",

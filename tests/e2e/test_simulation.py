@@ -26,6 +26,7 @@ from recap_steam.lineage import Lineage
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors
+from recap_steam.schema import with_defaults
 from recap_steam.simulation.collect import MARKER, collect_stage
 from recap_steam.simulation.evaluate import evaluate_stage
 
@@ -137,7 +138,7 @@ def test_our_frame_cache_holds_the_recorded_pictures(expert_data, tmp_path):
 def test_a_second_collection_replaces_the_first_and_has_the_same_bytes(tmp_path):
     """By another process, at the same path: lerobot's Parquet metadata carry a hash over the names of staging files."""
     path = tmp_path / "drawers"
-    config = json.dumps(document(path, num_episodes=1))
+    config = json.dumps(with_defaults(document(path, num_episodes=1)))
     finished = run_script("collect_dataset.py", "--config", config, "--dataset", "drawers", "--output", path / "meta/info.json")
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.startswith("1/1 episodes, ")
@@ -206,7 +207,7 @@ def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_colle
 
 
 def test_the_evaluation_script_leaves_a_clean_log(tmp_path):
-    config, output = json.dumps(document(tmp_path)), tmp_path / "expert.parquet"
+    config, output = json.dumps(with_defaults(document(tmp_path))), tmp_path / "expert.parquet"
     finished = run_script("evaluate_policy.py", "--config", config, "--evaluation", "paired", "--policy", "expert", "--output", output)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.startswith("2/2 episodes, 2 successes, ")

@@ -12,13 +12,14 @@ import pytest
 import yaml
 
 from recap_steam import config
-from recap_steam.config import DatasetConfig, load_experiment, meta_folder
+from recap_steam.config import DatasetConfig, load_experiment, load_slice, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.schema import SCHEMA_PATH, with_defaults
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
 DATASET = {"path": "data/x", "type": "rollout"}
+ENVIRONMENT = {"task": "drawer-open-v3", "prompt": "open the drawer"}
 
 
 def demo() -> dict[str, Any]:
@@ -52,6 +53,18 @@ def test_a_section_given_empty_takes_its_defaults() -> None:
     assert load_experiment(demo()).policies["start"].model.small.depth == 2
 
 
+def test_a_slice_has_what_it_was_given_and_nothing_else() -> None:
+    dataset = load_slice({"datasets": {"x": DATASET}}).datasets["x"]
+    assert (dataset.path, dataset.type) == ("data/x", "rollout")
+    for absent in ("weight", "sidecar_root"):
+        with pytest.raises(AttributeError, match=absent):
+            getattr(dataset, absent)
+    with pytest.raises(KeyError, match="wieght"):
+        load_slice({"datasets": {"x": DATASET | {"wieght": 1.0}}})
+    filled = with_defaults(demo())
+    assert load_slice(filled) == load_experiment(demo())
+
+
 MISTAKES = {
     "no name": ({}, "the experiment file: 'experiment' is a required property"),
     "bad name": ({"experiment": "My Lab"}, "experiment: 'My Lab' does not match"),
@@ -61,6 +74,13 @@ MISTAKES = {
     "missing key": ({"experiment": "x", "datasets": {"d": {"path": "p"}}}, "datasets.d: 'type' is a required property"),
     "wrong choice": ({"experiment": "x", "datasets": {"d": DATASET | {"type": "demo"}}}, "datasets.d.type: 'demo' is not one of"),
     "zero weight": ({"experiment": "x", "datasets": {"d": DATASET | {"weight": 0}}}, "datasets.d.weight: 0 is less than"),
+    "not a number": ({"experiment": "x", "returns": {"r": {"failure_reward": float("nan")}}}, "r.failure_reward: nan is not of type"),
+    "infinite": ({"experiment": "x", "datasets": {"d": DATASET | {"weight": float("inf")}}}, "d.weight: inf is not of type 'number'"),
+    "float for a count": ({"experiment": "x", "environments": {"e": ENVIRONMENT | {"image_size": 64.0}}}, "64.0 is not of type 'integer'"),
+    "count as text": (
+        {"experiment": "x", "environments": {"e": ENVIRONMENT | {"image_size": "1e2"}}},
+        "reads 1e2 as text: write 100 (",
+    ),
     "number as text": ({"experiment": "x", "returns": {"r": {"failure_reward": "-3e2"}}}, "YAML reads -3e2 as text: write -300.0"),
 }
 

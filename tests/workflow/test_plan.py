@@ -1,11 +1,13 @@
 """What a fresh clone plans, and that every target and every job is what it says."""
 
 import ast
+import json
 import re
 import shlex
 
 import pytest
 
+from recap_steam.config import load_slice
 from tests.workflow.tree import REPOSITORY, Tree
 
 ALL_JOBS = {
@@ -69,7 +71,7 @@ def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
 
 
 def test_every_command_fits_its_script(tree: Tree) -> None:
-    """Every option that a rule passes exists in its script, every required one is passed, and slices are experiments."""
+    """Every option that a rule passes exists in its script, every required one is passed, and slices are parts of experiments."""
     status, output = tree.snakemake("-n", "-p", "mixture", "publish_stats", "all")
     assert status == 0, output
     commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]
@@ -79,6 +81,7 @@ def test_every_command_fits_its_script(tree: Tree) -> None:
         passed = {word for word in command[start:] if word.startswith("--")}
         required, optional = options(script_of(command))
         assert required <= passed <= required | optional, command
+        load_slice(json.loads(command[command.index("--config") + 1]))
 
 
 def script_of(command: list[str]) -> str:

@@ -84,8 +84,8 @@ wildcard_constraints:
 
 
 def slice_json(**sections):
-    """JSON of an experiment that holds only the given sections. Its name is always the same: renaming an experiment recollects no dataset."""
-    return json.dumps({"experiment": "slice", **sections}, sort_keys=True)
+    """JSON of an experiment that holds only the given sections, and no name: renaming an experiment recollects no dataset."""
+    return json.dumps(sections, sort_keys=True)
 
 
 def entries(section, *names):
@@ -283,11 +283,9 @@ def policy_labels(wildcards):
 
 
 def norm_stats_slice(wildcards):
-    """Which frames a policy learns from. The schema requires more of a policy: constants, so that nothing else reruns this."""
-    policy = RAW["policies"][wildcards.policy]
-    unread = {"cameras": ["unread"], "model": {"image_size": 1}, "optim": {"lr": 1}, "max_steps": 1, "global_batch_size": 1}
-    read = {key: policy[key] for key in ("datasets", "frame_filter")}
-    return slice_json(datasets=datasets_slice(policy["datasets"]), policies={wildcards.policy: {**unread, **read}})
+    """Which frames a policy learns from."""
+    policy = {key: RAW["policies"][wildcards.policy][key] for key in ("datasets", "frame_filter")}
+    return slice_json(datasets=datasets_slice(policy["datasets"]), policies={wildcards.policy: policy})
 
 
 def policy_slice(wildcards):

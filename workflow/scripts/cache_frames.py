@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.dataset.frames import frames_stage
 from recap_steam.errors import run_main
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--image-size", required=True, type=int, help="height and width, pixels")
     parser.add_argument("--output", required=True, help="frame cache to write (Arrow IPC)")
     args = parser.parse_args()
-    frames_stage(load_experiment(args.config), args.dataset, args.episodes, args.cameras, args.image_size, args.output)
+    frames_stage(load_slice(args.config), args.dataset, args.episodes, args.cameras, args.image_size, args.output)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.simulation.collect import collect_stage
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--policy-dir", type=Path, help="folder of the policy; absent for the scripted expert")
     parser.add_argument("--output", type=Path, required=True, help="<path>/meta/info.json of the dataset")
     arguments = parser.parse_args()
-    collect_stage(load_experiment(arguments.config), arguments.dataset, arguments.policy_dir, arguments.output)
+    collect_stage(load_slice(arguments.config), arguments.dataset, arguments.policy_dir, arguments.output)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.labels.stages import advantages_stage
 
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--threshold", required=True, type=Path, help="threshold file of the tag")
     parser.add_argument("--output", required=True, type=Path, help="sidecar to write (Parquet)")
     args = parser.parse_args()
-    experiment = load_experiment(args.config)
+    experiment = load_slice(args.config)
     advantages_stage(experiment, args.dataset, args.tag, args.critic_dir, args.episodes, args.threshold, args.output)
 
 

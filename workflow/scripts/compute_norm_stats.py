@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.policy.norm_stats import norm_stats_stage
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--episodes-dir", required=True, type=Path, help="folder of the datasets' episode indices")
     parser.add_argument("--output", required=True, type=Path, help="statistics to write (JSON)")
     args = parser.parse_args()
-    norm_stats_stage(load_experiment(args.config), args.tag, args.episodes_dir, args.output)
+    norm_stats_stage(load_slice(args.config), args.tag, args.episodes_dir, args.output)
 
 
 if __name__ == "__main__":

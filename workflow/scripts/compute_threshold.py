@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.labels.stages import threshold_stage
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--episodes-dir", required=True, type=Path, help="folder of the episode indices")
     parser.add_argument("--output", required=True, type=Path, help="threshold file to write (YAML)")
     args = parser.parse_args()
-    threshold_stage(load_experiment(args.config), args.tag, args.critic_dir, args.episodes_dir, args.output)
+    threshold_stage(load_slice(args.config), args.tag, args.critic_dir, args.episodes_dir, args.output)
 
 
 if __name__ == "__main__":

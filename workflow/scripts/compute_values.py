@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.critics.value_pass import values_stage
 from recap_steam.errors import run_main
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--state-dir", required=True, type=Path, help="folder of the resumable state")
     parser.add_argument("--output", required=True, type=Path, help="sidecar to write (Parquet)")
     args = parser.parse_args()
-    experiment = load_experiment(args.config)
+    experiment = load_slice(args.config)
     values_stage(experiment, args.dataset, args.tag, args.critic_dir, args.episodes, args.frames, args.state_dir, args.output)
 
 

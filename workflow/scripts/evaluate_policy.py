@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.simulation.evaluate import evaluate_stage
 
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="Parquet file, one row an episode")
     arguments = parser.parse_args()
     evaluate_stage(
-        load_experiment(arguments.config),
+        load_slice(arguments.config),
         arguments.evaluation,
         arguments.policy,
         arguments.policy_dir,

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import run_main
 
@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, help="name of the dataset")
     parser.add_argument("--output", required=True, help="episode index to write (Parquet)")
     args = parser.parse_args()
-    index_stage(load_experiment(args.config), args.dataset, args.output)
+    index_stage(load_slice(args.config), args.dataset, args.output)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.labels.mixture import mixture_stage
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--thresholds", required=True, type=Path, nargs="+", help="threshold files of all tags that label the dataset")
     parser.add_argument("--output", required=True, type=Path, help="receipt to write (JSON)")
     args = parser.parse_args()
-    mixture_stage(load_experiment(args.config), args.dataset, args.thresholds, args.output)
+    mixture_stage(load_slice(args.config), args.dataset, args.thresholds, args.output)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.labels.publish import publish_stage
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--episodes", required=True, type=Path, help="the dataset's episode index")
     parser.add_argument("--output", required=True, type=Path, help="receipt to write (JSON)")
     args = parser.parse_args()
-    publish_stage(load_experiment(args.config), args.dataset, args.tag, args.episodes, args.output)
+    publish_stage(load_slice(args.config), args.dataset, args.tag, args.episodes, args.output)
 
 
 if __name__ == "__main__":

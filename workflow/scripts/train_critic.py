@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.training.critic_stage import train_critic_stage
 
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--state-dir", required=True, type=Path, help="folder of the resumable state")
     parser.add_argument("--output-dir", required=True, type=Path, help="critic folder to write")
     args = parser.parse_args()
-    train_critic_stage(load_experiment(args.config), args.tag, args.episodes_dir, args.frames_dir, args.state_dir, args.output_dir)
+    train_critic_stage(load_slice(args.config), args.tag, args.episodes_dir, args.frames_dir, args.state_dir, args.output_dir)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_slice
 from recap_steam.errors import run_main
 from recap_steam.training.policy_stage import train_policy_stage
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--init-dir", type=Path, help="folder of the policy that training starts from")
     args = parser.parse_args()
     train_policy_stage(
-        load_experiment(args.config),
+        load_slice(args.config),
         args.tag,
         args.episodes_dir,
         args.frames_dir,

@@ -17,6 +17,7 @@ from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.inputs import critic_digest
+from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
 from tests.unit.critics.experiment import Files
 
@@ -86,7 +87,7 @@ def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_g
         f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
     arguments = {
-        "--config": json.dumps(files.raw),
+        "--config": json.dumps(with_defaults(files.raw)),
         "--dataset": NAME,
         "--tag": "value",
         "--critic-dir": critic_dir,

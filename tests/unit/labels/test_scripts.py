@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from recap_steam.schema import with_defaults
+
 SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
 
 
 def run(script, workspace, *arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(workspace.config), *arguments]
+    command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(with_defaults(workspace.config)), *arguments]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True)
 
 
