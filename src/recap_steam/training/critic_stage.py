@@ -112,6 +112,7 @@ def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Li
     parameters["returns"] = dataclasses.asdict(experiment.returns[config.returns_tag])
     parameters["weights"] = {name: experiment.datasets[name].weight for name in config.datasets}
     inputs = {f"episodes/{name}": source.episodes.fingerprint for name, source in sources.items()}
+    inputs |= {f"frames/{name}": source.cache.digest for name, source in sources.items()}
     inputs |= {f"returns/{name}": digest_file(source.returns_path) for name, source in sources.items()}
     inputs |= devices.on_main(lambda: _pretrained_digests(config))
     return Lineage("train_critic", tag, None, parameters, inputs, {}, code_digest(__name__))

@@ -51,7 +51,7 @@ def train_policy_stage(
         policy, processors, tokenizer = _start(experiment, tag, sources, norm_stats, init_dir)
         weights = mixture_weights(experiment, config, [len(source.selected) for source in sources])
         trainable = PolicyTraining(config, policy, processors, tokenizer, sources, frames, weights)
-        lineage = _lineage(experiment, tag, sources, norm_stats, init_dir)
+        lineage = _lineage(experiment, tag, sources, frames, norm_stats, init_dir)
         train(trainable, config, state_dir, output_dir, lineage)
 
 
@@ -102,9 +102,12 @@ def _tokenizer(model: PolicyModelConfig, sources: list[Source]) -> PreTrainedTok
     return train_tokenizer(tokenizer_corpus(tasks), model.small.vocab_size)
 
 
-def _lineage(experiment: Experiment, tag: str, sources: list[Source], norm_stats: Path, init_dir: Path | None) -> Lineage:
+def _lineage(
+    experiment: Experiment, tag: str, sources: list[Source], frames: list[FrameCache], norm_stats: Path, init_dir: Path | None
+) -> Lineage:
     config = experiment.policies[tag]
     inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
+    inputs |= {f"frames/{source.name}": cache.digest for source, cache in zip(sources, frames, strict=True)}
     files = {"init": init_dir / "model.safetensors"} if init_dir else {"norm_stats": norm_stats}
     if config.model.pretrained_path:
         files["pretrained"] = Path(config.model.pretrained_path) / "model.safetensors"
