@@ -69,7 +69,9 @@ def _labels(experiment: Experiment, policy: PolicyConfig, name: str, episodes: E
     if policy.advantage_tag is None:
         return None
     path = sidecar_path(experiment.datasets[name], name, f"advantages_{policy.advantage_tag}")
-    parameters = dataclasses.asdict(experiment.advantages[policy.advantage_tag])
+    labels = experiment.advantages[policy.advantage_tag]
+    returns = experiment.returns[experiment.critics[labels.critic].returns_tag]
+    parameters = dataclasses.asdict(labels) | dataclasses.asdict(returns)
     sidecar = read_sidecar(path, "advantages", episodes, columns=["advantage"], tag=policy.advantage_tag, parameters=parameters)
     return sidecar.columns["advantage"]
 

@@ -79,6 +79,7 @@ def config() -> dict:
         "global_batch_size": 8,
     }
     labels = {"critic": "value", "datasets": list(LENGTHS)}
+    critic = {"returns_tag": "fail", **{key: policy[key] for key in ("datasets", "cameras", "optim", "max_steps", "global_batch_size")}}
     blind = {
         "datasets": ["blind"],
         "max_steps": 150,
@@ -94,6 +95,8 @@ def config() -> dict:
             "rollouts": {"path": "data/rollouts", "type": "rollout", "weight": 2.0},
             "blind": {"path": "data/blind", "type": "rollout"},
         },
+        "returns": {"fail": {"failure_reward": -10}},
+        "critics": {"value": {**critic, "model": {"image_size": SIZE}}},
         "advantages": {"labels": labels},
         "policies": {
             "start": {**policy, "datasets": ["demonstrations"]},
@@ -141,7 +144,7 @@ def write_labels(experiment: Experiment, root: Path, name: str) -> None:
     zeros = {key: np.zeros(episodes.num_frames) for key in ("advantage_continuous", "return", "value_current", "value_next")}
     zeros |= {key: np.zeros(episodes.num_frames) for key in ("reward_sum", "reward_sum_raw")}
     columns = {**zeros, "num_valid_rewards": np.ones(episodes.num_frames, np.int64), "dataset_name": name, "advantage": labels_of(name)}
-    parameters = dataclasses.asdict(experiment.advantages["labels"])
+    parameters = dataclasses.asdict(experiment.advantages["labels"]) | dataclasses.asdict(experiment.returns["fail"])
     lineage = Lineage("compute_advantages", "labels", episodes.fingerprint, parameters, {}, {}, "")
     write_sidecar(sidecar_path(dataset, name, "advantages_labels"), "advantages", columns, episodes, lineage)
 
@@ -332,6 +335,10 @@ def test_missing_or_foreign_inputs_are_one_line(files, tmp_path):
     raw["advantages"]["labels"]["positive_quantile"] = 0.9
     experiment = dataclasses.replace(load(files), advantages=load_experiment(raw).advantages)
     with pytest.raises(UserError, match=r"positive_quantile is 0\.3, needed is 0\.9"):
+        run(files, tmp_path, "recap", experiment=experiment)
+    raw["returns"]["fail"]["failure_reward"] = -20
+    experiment = dataclasses.replace(load(files), returns=load_experiment(raw).returns)
+    with pytest.raises(UserError, match=r"advantages_labels\.parquet: parameters\.failure_reward is -10, needed is -20"):
         run(files, tmp_path, "recap", experiment=experiment)
 
 
