@@ -312,7 +312,7 @@ def test_pretrained_weights_load_strictly(files, tmp_path):
     model = {**config()["policies"]["recap"]["model"], "pretrained_path": str(start)}
     folder = run(files, tmp_path, "recap", experiment=load(files, recap={"model": model, "optim": {"lr": 1e-12}}))
     torch.testing.assert_close(load_policy(start).policy.state_dict(), load_policy(folder).policy.state_dict(), atol=1e-9, rtol=0)
-    assert {"pretrained", "tokenizer"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
+    assert {"frames/rollouts", "pretrained", "tokenizer"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
     wider = {**model, "small": {**model["small"], "expert_mlp_dim": 128}}
     with pytest.raises(UserError, match="does not fit this pi0"):
         run(files, tmp_path / "wider", "recap", experiment=load(files, recap={"model": wider}))
