@@ -20,5 +20,5 @@ def test_golden_values(case):
 
 @pytest.mark.parametrize(("strides", "k", "num_bins"), [([1], 8, 7), ([1], 8, 6), ([0], 8, 8), ([9], 8, 8), ([-9], 8, 8)])
 def test_what_no_bin_holds_is_an_error(strides, k, num_bins):
-    with pytest.raises(UserError, match="num_bins|stride"):
+    with pytest.raises(UserError, match=r"num_bins|stride"):
         stride_bins(np.array(strides), k, num_bins)
