@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +54,20 @@ def test_stock_lerobot_loads_the_folder_and_acts_identically(folder, observation
     actions = PolicyRunner.load(folder).act(images, states, tasks, scale, noise)
     assert actions.shape == (2, MODEL.n_action_steps, ACTION_DIM) and actions.dtype == np.float32
     np.testing.assert_array_equal(actions, expected.numpy())
+
+
+def test_the_documented_way_to_serve_with_stock_lerobot(folder, observations):
+    document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    images, states, _ = observations
+    pixels = torch.from_numpy(images[CAMERA]).permute(0, 3, 1, 2).float() / 255
+    names = {"folder": str(folder), "images": {CAMERA: pixels}, "state": torch.from_numpy(states)}
+    torch.manual_seed(0)
+    exec(code, names)
+    torch.manual_seed(0)
+    noise = names["policy"].model.sample_noise((2, MODEL.chunk_size, 32), "cpu").numpy()
+    expected = PolicyRunner.load(folder).act(images, states, ["open the drawer"] * 2, 1.0, noise)
+    np.testing.assert_array_equal(names["actions"].numpy(), expected)
 
 
 def test_indicator_changes_the_actions_and_guidance_goes_on_in_its_direction(folder, observations, noise):
