@@ -1,10 +1,12 @@
 # make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
 # make sql    SQL on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
+# make environment   sets up .venv and nothing else
 #
-# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo
+# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo. Another experiment: make sql CONFIG=mine.yaml
 
 LOCK ?= envs/requirements.txt
 CORES ?= 2
+CONFIG ?= config/config.yaml
 UV := .uv/bin/uv
 BIN := .venv/bin
 ENVIRONMENT := .venv/.installed
@@ -17,14 +19,16 @@ export OMP_NUM_THREADS := 1
 export MUJOCO_GL := egl
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint sql bench lock
+.PHONY: demo environment test lint sql bench lock
 
 demo: $(ENVIRONMENT)
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2>/dev/null || \
 	  { echo "error: the simulator renders with EGL; install it: apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri libgl1"; exit 1; }
-	$(BIN)/snakemake --workflow-profile profiles/local --cores $(CORES)
+	$(BIN)/snakemake --cores $(CORES)
 	@cat results/demo/report/summary.txt
 	@echo "Report: results/demo/report/index.html"
+
+environment: $(ENVIRONMENT)
 
 test: lint
 	$(BIN)/pytest -n $(CORES) --dist loadfile
@@ -36,7 +40,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/snakemake --lint
 
 sql: $(ENVIRONMENT)
-	@$(BIN)/python -m recap_steam.report.catalogue
+	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG)
 
 bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/labels.py

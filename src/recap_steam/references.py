@@ -4,7 +4,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
-from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment
+from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment, meta_folder
 from recap_steam.errors import UserError
 
 
@@ -16,6 +16,8 @@ def check_references(experiment: Experiment) -> None:
     """
     _check_names(experiment)
     _check_paths(experiment)
+    _check_sidecar_folders(experiment)
+    _check_weight_folders(experiment)
     _check_splits(experiment)
     _check_labels(experiment)
     _check_models(experiment)
@@ -68,6 +70,27 @@ def _check_paths(experiment: Experiment) -> None:
         owner = owners.setdefault(os.path.realpath(dataset.path), name)
         if owner != name:
             raise _error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
+
+
+def _check_sidecar_folders(experiment: Experiment) -> None:
+    """Sidecars, which every dataset gets once there is a returns tag, can be written."""
+    for name, dataset in experiment.datasets.items() if experiment.returns else ():
+        folder = existing = meta_folder(name, dataset)
+        while not os.path.exists(existing):
+            existing = os.path.dirname(existing) or "."
+        expected = dataset.collect or dataset.sidecar_root or os.path.isdir(dataset.path)  # a missing dataset is another mistake
+        if expected and not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
+            raise _error(f"datasets.{name}", f"{folder} cannot be written; set sidecar_root to a folder that can")
+
+
+def _check_weight_folders(experiment: Experiment) -> None:
+    """Weights and tokenizers that training starts from are there."""
+    for section in ("critics", "policies"):
+        for tag, entry in getattr(experiment, section).items():
+            for key in ("siglip_path", "gemma3_path", "pretrained_path", "tokenizer_path"):
+                path = getattr(entry.model, key, None)
+                if path is not None and not os.path.isdir(path):
+                    raise _error(f"{section}.{tag}.model.{key}", f"{path} is not a folder; give the local folder that holds it")
 
 
 def _check_splits(experiment: Experiment) -> None:

@@ -11,6 +11,7 @@ import yaml
 from recap_steam.errors import UserError
 
 SCHEMA_PATH = Path(__file__).parents[2] / "config/schemas/config.schema.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 4 ms for the schema instead of 31, in every job
 
 
 def with_defaults(raw: dict) -> dict:
@@ -29,11 +30,31 @@ def with_defaults(raw: dict) -> dict:
     return filled
 
 
+def refuse_duplicate_keys(path: str | Path) -> None:
+    """Refuse an experiment file that writes a key twice, of which YAML silently keeps the last.
+
+    Raises:
+        UserError: naming the file, the key and its second line.
+    """
+    nodes = [(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=_LOADER), "")]
+    while nodes:
+        node, place = nodes.pop()
+        if isinstance(node, yaml.SequenceNode):
+            nodes += [(item, f"{place}{number}.") for number, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            seen = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    raise UserError(f"{path}: {place}{key.value} is given twice, again in line {key.start_mark.line + 1}; keep one of them")
+                seen.add(key.value)
+                nodes.append((value, f"{place}{key.value}."))
+
+
 @functools.cache
 def _validator() -> jsonschema.protocols.Validator:
     """A validator that also writes defaults into what it validates."""
     base = jsonschema.Draft202012Validator
-    schema = yaml.load(SCHEMA_PATH.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # 4 ms instead of 31 in every job
+    schema = yaml.load(SCHEMA_PATH.read_text(), Loader=_LOADER)
 
     def fill_then_validate(validator, properties, instance, parent):
         if validator.is_type(instance, "object"):

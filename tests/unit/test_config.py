@@ -14,7 +14,7 @@ import yaml
 from recap_steam import config
 from recap_steam.config import DatasetConfig, load_experiment, load_slice, meta_folder
 from recap_steam.errors import UserError
-from recap_steam.schema import SCHEMA_PATH, with_defaults
+from recap_steam.schema import SCHEMA_PATH, refuse_duplicate_keys, with_defaults
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
@@ -152,3 +152,22 @@ def row(key: str, schema: dict[str, Any], required: bool) -> str:
     if not all(choice in meaning for choice in choices):
         meaning = f"{', '.join(choices)}. {meaning}"
     return f"| `{key}` | {default} | {meaning} |".replace("<", "\\<")
+
+
+def test_a_key_given_twice_is_named_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("experiment: x\nreturns:\n  a: {failure_reward: -1}\n  b: {failure_reward: -2}\n  a: {failure_reward: -3}\n")
+    with pytest.raises(UserError) as caught:
+        refuse_duplicate_keys(file)
+    assert str(caught.value) == f"{file}: returns.a is given twice, again in line 5; keep one of them"
+
+
+def test_a_key_given_twice_on_one_line_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("returns: {a: {gamma: 1.0, gamma: 0.9}}\n")
+    with pytest.raises(UserError, match=r"returns\.a\.gamma is given twice, again in line 1"):
+        refuse_duplicate_keys(tmp_path / "mine.yaml")
+
+
+def test_a_merged_key_may_be_given_again() -> None:
+    assert "<<: *policy" in (REPOSITORY / "config/config.yaml").read_text()
+    refuse_duplicate_keys(REPOSITORY / "config/config.yaml")

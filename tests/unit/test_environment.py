@@ -40,6 +40,6 @@ def test_profiles_are_reached_from_the_root() -> None:
 def test_the_demo_and_the_tests_start_from_a_clone() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    assert {"demo", "test", "lint", "sql", "bench", "lock"} <= targets
+    assert {"demo", "environment", "test", "lint", "sql", "bench", "lock"} <= targets
     assert "make test" in (REPOSITORY / ".ci/run").read_text()
     assert (REPOSITORY / ".ci/run").stat().st_mode & 0o111

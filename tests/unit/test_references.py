@@ -69,6 +69,18 @@ BAD = {
     "dataset of a policy": ({"policies.start.datasets": ["demos"]}, "policies.start.datasets: 'demos' is not an entry of datasets"),
     "start of a policy": ({"policies.recap.init_from": "stat"}, "policies.recap.init_from: 'stat' is not an entry of policies; did"),
     "environment of an evaluation": ({"evaluations.paired.environment": "x"}, "evaluations.paired.environment: 'x' is not"),
+    "vision tower that is not there": (
+        {"critics.value.model.siglip_path": "no/siglip"},
+        "critics.value.model.siglip_path: no/siglip is not a folder; give the local folder that holds it",
+    ),
+    "text model that is not there": ({"critics.value.model.gemma3_path": "no"}, "critics.value.model.gemma3_path: no is not a folder"),
+    "critic's tokenizer": ({"critics.value.model.tokenizer_path": "no"}, "critics.value.model.tokenizer_path: no is not a folder"),
+    "policy that is not there": ({"policies.start.model.pretrained_path": "no"}, "policies.start.model.pretrained_path: no is not"),
+    "policy's tokenizer": ({"policies.start.model.tokenizer_path": "no"}, "policies.start.model.tokenizer_path: no is not a folder"),
+    "sidecars below a file": (
+        {"datasets.rollouts.sidecar_root": f"{__file__}/sidecars"},
+        f"datasets.rollouts: {__file__}/sidecars/rollouts cannot be written; set sidecar_root to a folder that can",
+    ),
     "policy of an evaluation": ({"evaluations.paired.policies": ["recp"]}, "evaluations.paired.policies: 'recp' is not"),
     "one folder, two names": (
         {"datasets.heldout.path": "./data/demo/rollouts"},
@@ -168,3 +180,14 @@ def test_one_folder_by_two_names_is_found_behind_a_link(tmp_path: Path) -> None:
     datasets = {"one": {"path": str(tmp_path), "type": "sft"}, "two": {"path": str(tmp_path / "link"), "type": "sft"}}
     with pytest.raises(UserError, match=r"datasets\.two\.path: .*link is also the path of 'one'"):
         check_references(load_experiment({"experiment": "x", "datasets": datasets}))
+
+
+def test_only_datasets_that_get_sidecars_need_a_folder_for_them() -> None:
+    datasets = {"one": {"path": "data/one", "type": "sft", "sidecar_root": __file__}}
+    check_references(load_experiment({"experiment": "x", "datasets": datasets}))
+    with pytest.raises(UserError, match=r"datasets\.one: .* cannot be written"):
+        check_references(load_experiment({"experiment": "x", "datasets": datasets, "returns": {"a": {"failure_reward": -1}}}))
+
+
+def test_weights_that_are_there_pass(tmp_path: Path) -> None:
+    check_references(load_experiment(changed({"policies.start.model.pretrained_path": str(tmp_path)})))

@@ -15,5 +15,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The workflow after the demo. Only for dry runs."""
     tree = copy_workflow(tmp_path_factory.mktemp("finished"))
+    (tree.path / "another").mkdir()  # weights, where a test gives another path to them
     tree.finish()
     return tree

@@ -1,5 +1,6 @@
 """An experiment file is complete in itself, and a mistake in it is one clear line."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,10 @@ def test_a_mistake_is_one_line(tree: Tree, mistake: str) -> None:
     changes, message = MISTAKES[mistake]
     status, output = tree.snakemake("-n", "--configfile", tree.experiment("mistake", demo_with(changes)))
     assert status == 1
-    assert output.startswith("error: config: ")
-    assert output.count("\n") == 1, output
-    assert message in output
+    profile, error = output.splitlines()
+    assert profile.startswith("Using workflow specific profile")
+    assert error.startswith("error: config: ")
+    assert message in error
 
 
 def test_a_missing_dataset_is_one_line(tree: Tree) -> None:
@@ -126,6 +128,24 @@ def test_two_returns_tags_cannot_both_be_published(tree: Tree, returns_only: dic
     assert status == 1
     assert output.splitlines()[-1].startswith("error: publish_stats: stats.json has room for one of the returns tags a, b")
     assert "Traceback" not in output
+
+
+def test_a_key_given_twice_is_one_line(tree: Tree) -> None:
+    file = tree.path / "twice.yaml"
+    file.write_text("experiment: mine\nexperiment: yours\n")
+    status, output = tree.snakemake("-n", "--configfile", str(file))
+    assert status == 1
+    assert output.splitlines()[1:] == [f"error: {file}: experiment is given twice, again in line 2; keep one of them"]
+
+
+def test_the_error_of_a_job_is_printed(tree: Tree) -> None:
+    """Without any profile on the command line."""
+    (tree.path / "empty/meta").mkdir(parents=True)
+    (tree.path / "empty/meta/info.json").write_text("{}")
+    file = tree.experiment("failing", {"experiment": "failing", "datasets": {"robot": {"path": "empty", "type": "sft"}}})
+    status, output = tree.snakemake("--configfile", file, "--cores", "1", "datasets")
+    assert status == 1
+    assert re.search(r"^error: .*empty/meta/info.json", output, re.MULTILINE), output
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 import shlex
 
 import pytest
+from snakemake.cli import parse_args
 
 from recap_steam.config import load_slice
 from tests.workflow.tree import REPOSITORY, Tree
@@ -98,11 +99,19 @@ def options(script: str) -> tuple[set[str], set[str]]:
     return required, optional
 
 
-@pytest.mark.parametrize("profile", ["local", "slurm", "slurm-ascend"])
-def test_profiles_are_found_from_a_clone(tree: Tree, profile: str) -> None:
-    if profile == "local":
-        status, output = tree.snakemake("-n", "--workflow-profile", "profiles/local", "datasets")
-    else:
-        pytest.importorskip("snakemake_executor_plugin_slurm")
-        status, output = tree.snakemake("-n", "--profile", profile, "datasets")
+@pytest.mark.parametrize("profile", ["slurm", "slurm-ascend"])
+def test_cluster_profiles_are_found_from_a_clone(tree: Tree, profile: str) -> None:
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    status, output = tree.snakemake("-n", "--profile", profile, "datasets")
     assert status == 0, output
+
+
+@pytest.mark.parametrize("profile", ["slurm", "slurm-ascend"])
+def test_the_default_profile_takes_nothing_from_a_cluster_profile(tree: Tree, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake lays profiles/default over every other profile, whole keys at a time."""
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    monkeypatch.chdir(tree.path)
+    both, alone = (vars(parse_args(["--profile", profile, *more])[1]) for more in ([], ["--workflow-profile", "none"]))
+    assert both["set_resources"] and both["show_failed_logs"]
+    both["workflow_profile"] = alone["workflow_profile"]
+    assert re.sub(" at 0x[0-9a-f]+", "", repr(both)) == re.sub(" at 0x[0-9a-f]+", "", repr(alone))  # resources have no equality

@@ -10,9 +10,11 @@ from recap_steam.config import EXPERT, arm_name, evaluation_arms, load_experimen
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest
 from recap_steam.references import check_references
-from recap_steam.schema import with_defaults
+from recap_steam.schema import refuse_duplicate_keys, with_defaults
 
 try:
+    for file in workflow.configfiles:
+        refuse_duplicate_keys(file)
     RAW = with_defaults(config)
     EXPERIMENT = load_experiment(RAW)
     check_references(EXPERIMENT)
