@@ -12,6 +12,16 @@ class UserError(Exception):
     """What a user can repair. The message is one line: place (file, episode or key), what is wrong, what to do."""
 
 
+def rerun(rule: str) -> str:
+    """The remedy for an output that ``rule`` has to make again. No command to type: the user's own names a configuration, and more."""
+    return f"run Snakemake again with `--forcerun {rule}`"
+
+
+def run_target(target: str) -> str:
+    """The remedy for outputs that were not made yet."""
+    return f"run Snakemake again with the target `{target}`"
+
+
 def system_problem(error: OSError) -> str | None:
     """What a user can do about a full or closed device; None for any other error of the system."""
     if error.errno in _FULL:

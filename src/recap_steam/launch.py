@@ -4,10 +4,11 @@ torchrun answers a failing process with a traceback of its own, which hides the 
 """
 
 import logging
+import signal
 import sys
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
 
@@ -17,10 +18,24 @@ def main() -> None:
     try:
         run(parse_args(sys.argv[1:]))
     except ChildFailedError as error:
-        code = error.get_first_failure()[1].exitcode
-        sys.exit(code if code > 0 else 128 - code)  # a process killed by signal n has exit code -n
+        code = min(error.failures.values(), key=_order).exitcode
+        if code > 0:
+            sys.exit(code)
+        print(_killed(-code), file=sys.stderr)  # it could not speak for itself
+        sys.exit(128 - code)
     except SignalException as error:
         sys.exit(128 + int(error.sigval))
+
+
+def _order(failure: ProcessFailure) -> tuple[int, bool, bool]:
+    """Time of the end in s; in the same second, torchrun's own SIGTERM to the others comes last, and their lost connection after a kill."""
+    return failure.timestamp, failure.exitcode == -signal.SIGTERM, failure.exitcode > 0
+
+
+def _killed(number: int) -> str:
+    """The last word for a process that a signal ended; its exit code is minus the signal's number."""
+    cause = " (out of memory, or killed by hand)" if number == signal.SIGKILL else ""
+    return f"error: a process was killed by signal {number}{cause}; run again to resume from the last saved state"
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def digest_file(path: Path | str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
-        raise UserError(f"{path}: not found; run the stage that makes it (`snakemake -n` shows which)") from None
+        raise UserError(f"{path}: not found; run Snakemake again, it makes what is missing") from None
 
 
 def code_digest(*modules: str) -> str:

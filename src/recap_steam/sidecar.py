@@ -16,7 +16,7 @@ from recap_steam.config import DatasetConfig, meta_folder
 from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
 from recap_steam.dataset.columns import KEY_COLUMNS
 from recap_steam.dataset.episodes import METADATA_KEY, Episodes
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage
 
@@ -152,7 +152,7 @@ def read_sidecar(
     Raises:
         UserError: missing or unreadable file, another schema, other keys, NaN, or another lineage; with the rule to run again.
     """
-    remedy = f"run `snakemake {kind} --forcerun {RULES[kind]}`"
+    remedy = rerun(RULES[kind])
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             metadata = file.schema_arrow.metadata or {}
@@ -168,7 +168,7 @@ def read_sidecar(
             names = [name for name in SCHEMAS[kind].names if name not in KEY_COLUMNS] if columns is None else list(columns)
             return Sidecar(_read_rows(file, names, episodes, path, remedy), lineage)
     except FileNotFoundError:
-        raise UserError(f"{path}: not found; run `snakemake {kind}`") from None
+        raise UserError(f"{path}: not found; {run_target(kind)}") from None
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet file ({str(error).strip().splitlines()[0]}); {remedy}") from None
 

@@ -19,7 +19,7 @@ def test_digest_json_is_of_the_value_not_of_its_text():
 def test_digest_file(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     assert digest_file(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    with pytest.raises(UserError, match="absent: not found; run the stage that makes it"):
+    with pytest.raises(UserError, match="absent: not found; run Snakemake again"):
         digest_file(tmp_path / "absent")
 
 

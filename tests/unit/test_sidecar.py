@@ -155,14 +155,14 @@ def test_broken_sidecar_is_refused_in_one_line(tmp_path, episodes, problem):
     path = tmp_path / "returns.parquet"
     _write(path, episodes)
     _rewrite(path, change)
-    with pytest.raises(UserError, match=rf"returns\.parquet: {message}.*run `snakemake returns --forcerun compute_returns`") as caught:
+    with pytest.raises(UserError, match=rf"returns\.parquet: {message}.*run Snakemake again with `--forcerun compute_returns`") as caught:
         read_sidecar(path, "returns", episodes)
     assert "\n" not in str(caught.value)
 
 
 def test_unreadable_or_missing_file(tmp_path, episodes):
     path = tmp_path / "returns.parquet"
-    with pytest.raises(UserError, match=r"returns\.parquet: not found; run `snakemake returns`"):
+    with pytest.raises(UserError, match=r"returns\.parquet: not found; run Snakemake again with the target `returns`"):
         read_sidecar(path, "returns", episodes)
     for content in (b"", b"not parquet"):
         path.write_bytes(content)
@@ -173,7 +173,7 @@ def test_unreadable_or_missing_file(tmp_path, episodes):
 def test_other_parameters_or_inputs_are_refused(tmp_path, episodes):
     path = tmp_path / "returns.parquet"
     _write(path, episodes)
-    with pytest.raises(UserError, match=r"parameters\.gamma is 1\.0, needed is 0\.9; run `snakemake returns --forcerun compute_returns`"):
+    with pytest.raises(UserError, match=r"parameters\.gamma is 1\.0, needed is 0\.9; run .* `--forcerun compute_returns`"):
         read_sidecar(path, "returns", episodes, parameters={"gamma": 0.9})
 
 

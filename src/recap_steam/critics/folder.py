@@ -21,7 +21,7 @@ from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.model import ValueCritic
 from recap_steam.critics.prompts import TEMPLATE, PromptTable
 from recap_steam.critics.weights import load_model
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, run_target
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.tokenizer import load_tokenizer
 
@@ -90,7 +90,7 @@ def load_card(folder: Path) -> CriticCard:
             raise KeyError(content["model_type"])
         return CriticCard(**{**content, "architecture": Architecture.from_json(content["architecture"])})
     except FileNotFoundError:
-        raise UserError(f"{path}: not found; run `snakemake critics`") from None
+        raise UserError(f"{path}: not found; {run_target('critics')}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a critic's configuration ({error}); train the critic again") from None
 

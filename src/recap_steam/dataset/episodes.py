@@ -15,7 +15,7 @@ from recap_steam.dataset.columns import some
 from recap_steam.dataset.episode_table import Episodes
 from recap_steam.dataset.indexing import index_dataset
 from recap_steam.dataset.layout import Dataset, open_dataset
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage, code_digest
 
@@ -23,7 +23,7 @@ __all__ = ["METADATA_KEY", "Episodes", "index_dataset", "index_stage", "load_epi
 
 METADATA_KEY = b"recap_steam"  # of the Parquet metadata entry that holds the lineage
 STAGE = "index_dataset"
-REMEDY = "run `snakemake datasets --forcerun index_dataset`"
+REMEDY = rerun(STAGE)
 SCHEMA = pa.schema(
     {
         "episode_index": pa.int64(),
@@ -111,7 +111,7 @@ def _read(path: Path, name: str) -> tuple[Episodes, Lineage]:
         lineage = Lineage.from_json(table.schema.metadata[METADATA_KEY], path=path)
         table = table.cast(SCHEMA)
     except FileNotFoundError:
-        raise UserError(f"{path}: not found; run `snakemake datasets`") from None
+        raise UserError(f"{path}: not found; {run_target('datasets')}") from None
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         raise UserError(f"{path}: not a readable episode index; {REMEDY}") from None
     offsets = np.concatenate([[0], np.cumsum(to_numpy(table["length"]))])[:-1]

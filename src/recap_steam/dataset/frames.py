@@ -16,12 +16,12 @@ from recap_steam.dataset.layout import Dataset, open_dataset
 from recap_steam.dataset.resize import resize_with_pad
 from recap_steam.dataset.stills import read_stills
 from recap_steam.dataset.video import read_video, require_videos
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage, code_digest
 
 STAGE = "cache_frames"
-REMEDY = "run `snakemake --forcerun cache_frames`"
+REMEDY = rerun("cache_frames")
 DIGEST_KEY = b"sha256"
 BATCH_ROWS = 256  # frames per record batch: row r is in batch r // 256
 

@@ -31,7 +31,8 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
         The episodes, and notes: what was accepted though it deserves a look.
 
     Raises:
-        UserError: unreadable or empty files, missing columns, incomplete or duplicate frames, unknown tasks, unclear outcomes, bad actions.
+        UserError: unreadable or empty files, missing columns, incomplete or duplicate frames, episodes without data, unknown tasks,
+            unclear outcomes, bad actions.
     """
     texts = _Texts()
     columns: set[str] | None = None
@@ -51,7 +52,8 @@ def index_dataset(dataset: Dataset, dataset_type: str) -> tuple[Episodes, list[s
                 raise UserError(f"{path}: actions have {batch.action.shape[1]} numbers, other files {width}; repair or drop the file")
             assembler.add(batch)
     builders = sorted(assembler.episodes.values(), key=lambda builder: builder.index)
-    notes = _check_lengths(dataset, builders)
+    _check_lengths(dataset, builders)
+    notes: list[str] = []
     return _episodes(dataset.name, builders, OUTCOME_COLUMN in columns, notes), notes
 
 
@@ -101,7 +103,7 @@ class _Texts:
         return np.array([self._codes[text] for text in encoded.dictionary.to_pylist()])[to_numpy(encoded.indices)]
 
 
-def _check_lengths(dataset: Dataset, builders: list[EpisodeBuilder]) -> list[str]:
+def _check_lengths(dataset: Dataset, builders: list[EpisodeBuilder]) -> None:
     """Frames complete within each episode and in agreement with meta/episodes, where the dataset has it."""
     recorded = dataset.recorded_lengths()
     for builder in builders:
@@ -112,14 +114,16 @@ def _check_lengths(dataset: Dataset, builders: list[EpisodeBuilder]) -> list[str
                 f"{builder.path}: episode {builder.index} has {builder.num_frames} frames, meta/episodes says {expected}; restore the "
                 "missing data file, or correct meta/episodes"
             )
-    absent = sorted(recorded.keys() - {builder.index for builder in builders})
-    return [f"{len(absent)} episodes of meta/episodes have no data and are left out: {some(absent)}"] if absent else []
+    if absent := sorted(recorded.keys() - {builder.index for builder in builders}):
+        name, removal = ("episodes", "export the dataset again") if dataset.version == "v3.0" else ("episodes.jsonl", "remove their lines")
+        place = dataset.root / "meta" / name
+        raise UserError(f"{place}: episodes without data: {some(absent)}; restore their data files, or {removal}")
 
 
 def _episodes(name: str, builders: list[EpisodeBuilder], has_outcome: bool, notes: list[str]) -> Episodes:
     success = _outcomes(builders, notes) if has_outcome else [True] * len(builders)
     if not has_outcome:
-        notes.append(f"no column '{OUTCOME_COLUMN}': all episodes count as successes (type sft)")
+        notes.append(f"no column '{OUTCOME_COLUMN}': all count as successes")
     offsets = np.concatenate([[0], np.cumsum([builder.num_frames for builder in builders])])
     runs = [(offset + frame, text) for offset, builder in zip(offsets, builders, strict=False) for frame, text in builder.tasks]
     spans = [(offset + a, offset + b) for offset, builder in zip(offsets, builders, strict=False) for a, b in builder.interventions]

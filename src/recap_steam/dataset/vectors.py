@@ -10,7 +10,7 @@ from recap_steam.dataset.columns import KEY_COLUMNS, frame_keys, matrix, place
 from recap_steam.dataset.episode_table import Episodes
 from recap_steam.dataset.layout import Dataset
 from recap_steam.dataset.reader import BATCH_ROWS, read_batches
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, rerun
 
 
 def read_rows(
@@ -26,7 +26,7 @@ def read_rows(
             rows = episodes.locate(*frame_keys(table, path))
             if (rows < 0).any():
                 where = place(table, path, int(np.argmin(rows)))
-                raise UserError(f"{where} is not in the episode index; run `snakemake datasets --forcerun index_dataset`")
+                raise UserError(f"{where} is not in the episode index; {rerun('index_dataset')}")
             yield path, table, rows
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from recap_steam.config import SmallPi05Config
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, run_target
 from recap_steam.policy.pi05 import EMBEDDING, LM_HEAD, build, load_weights
 from recap_steam.policy.processors import load_processors
 from recap_steam.policy.prompts import KIND_NAMES, SUFFIXES, TEMPLATE
@@ -92,7 +92,7 @@ def load_policy(folder: str | Path) -> PolicyFolder:
     serving = load_serving(folder)
     for name in ("config.json", "policy_preprocessor.json", "policy_postprocessor.json", "tokenizer/tokenizer.json"):
         if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: not found; the policy folder is incomplete, train the policy again (snakemake policies)")
+            raise UserError(f"{folder / name}: not found; the policy folder is incomplete; {run_target('policies')}")
     config = PreTrainedConfig.from_pretrained(folder)
     policy = build(config, serving.small)
     load_weights(policy, folder / "model.safetensors")

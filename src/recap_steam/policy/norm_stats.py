@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from recap_steam.config import Experiment
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage, code_digest
 from recap_steam.policy.samples import Source, load_sources
@@ -119,7 +119,7 @@ def load_statistics(path: str | Path, **expected_lineage: object) -> dict[str, d
     Raises:
         UserError: unreadable, or of another lineage than expected.
     """
-    remedy = "run `snakemake --forcerun compute_norm_stats`"
+    remedy = rerun("compute_norm_stats")
     try:
         document = json.loads(Path(path).read_text())
         statistics = {feature: document["statistics"][feature] for feature in ("observation.state", "action")}

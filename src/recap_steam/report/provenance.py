@@ -8,9 +8,9 @@ from recap_steam.report.tables import MISSING, Table, percent
 
 
 def data_table(results: Results) -> Table:
-    """Episodes, frames, outcomes and fingerprint of every dataset that was indexed."""
+    """Episodes, frames, outcomes, fingerprint and the index's notes of every dataset that was indexed."""
     head = ["dataset", "type", "split", "episodes", "frames", "success rate", "intervention frames", "mean frames of a success"]
-    head += ["fingerprint"]
+    head += ["fingerprint", "notes"]
     rows = []
     for name, config in results.experiment.datasets.items():
         episodes = results.episodes(name)
@@ -28,6 +28,7 @@ def data_table(results: Results) -> Table:
                 percent(episodes.interventions().mean()),
                 f"{episodes.length[success].mean():.1f}" if success.any() else MISSING,
                 episodes.fingerprint[:12],
+                "; ".join(results.notes(name)) or MISSING,
             ]
         )
     return Table(head, rows)

@@ -48,6 +48,10 @@ class Results:
         path = self.root / "episodes" / f"{dataset}.parquet"
         return load_episodes(path, open_dataset(dataset, self.experiment.datasets[dataset].path)) if path.exists() else None
 
+    def notes(self, dataset: str) -> list[str]:
+        """What the index accepted though it deserves a look, such as demonstrations without a recorded outcome."""
+        return _lineage(self.root / "episodes" / f"{dataset}.parquet").statistics["notes"]
+
     def frames(self, dataset: str, image_size: int) -> FrameCache | None:
         path = self.root / "frames" / f"{dataset}_{image_size}px.arrow"
         return FrameCache.open(path, self.episodes(dataset)) if path.exists() else None

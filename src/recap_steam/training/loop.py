@@ -25,7 +25,7 @@ from recap_steam.lineage import Lineage, digest_file
 from recap_steam.training.metrics import MetricLog, ProgressLine
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
-from recap_steam.training.state import StateFolder, full_weights, writing
+from recap_steam.training.state import StateFolder, full_weights
 
 PREFETCHED_BATCHES = 2
 
@@ -133,8 +133,9 @@ class Trainer:
         """Write the checkpoint's files beside their final names, then rename them, lineage.json last."""
         best = self.progress.best_step
         weights = full_weights(self.model) if best is None else self.state.load_weights(best)
-        with writing(self.output_dir):
-            devices.on_main(lambda: self._publish(weights))
+        part = self.output_dir / ".part"
+        with self.state.writing(self.output_dir, part):
+            devices.on_main(lambda: self._publish(weights, part))
 
     def _step(self, batches: Iterator[dict[str, Tensor]], terminated: bool) -> tuple[dict[str, float], bool]:
         """One optimiser step. Returns its metrics and whether any process was told to stop."""
@@ -206,8 +207,7 @@ class Trainer:
         steps = range(self.progress.step, self.config.max_steps)
         return _prefetch(load, ((step, positions) for step in steps for positions in self.plan.micro_batches))
 
-    def _publish(self, weights: dict[str, Tensor]) -> None:
-        part = self.output_dir / ".part"
+    def _publish(self, weights: dict[str, Tensor], part: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         self.trainable.export(part, weights, self.progress.best_metrics)

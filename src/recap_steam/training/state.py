@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from recap_steam import devices
 from recap_steam.errors import UserError
+
+# A full device in the words of the system, and of torch, whose writer finds that its file is shorter than it should be.
+_NO_SPACE = re.compile(r"No space left|File too large|quota exceeded|unexpected pos|PytorchStreamWriter failed|iostream error", re.I)
+_FULL_BYTES = 2**20  # where less than this is free, that is the cause
 
 
 @dataclasses.dataclass
@@ -50,7 +55,7 @@ class StateFolder:
         final = self._step_folder(progress.step)
         part = final.with_suffix(".part")
         model_state, optimizer_state = get_state_dict(model, optimizer)
-        with writing(final):
+        with self.writing(final, part):
             devices.on_main(lambda: _fresh_folder(part))
             dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=part)
             devices.on_main(lambda: self._publish(part, final, progress))
@@ -69,11 +74,24 @@ class StateFolder:
     def keep_weights(self, model: nn.Module, step: int) -> None:
         """Write the full weights of ``step``, a candidate for export."""
         weights, path = full_weights(model), self._weights_path(step)
-        with writing(path):
-            devices.on_main(lambda: _save_atomically(weights, path))
+        part = path.with_suffix(".part")
+        with self.writing(path, part):
+            devices.on_main(lambda: _save_atomically(weights, part, path))
 
     def load_weights(self, step: int) -> dict[str, torch.Tensor]:
         return torch.load(self._weights_path(step), weights_only=True, map_location="cpu", mmap=True)
+
+    @contextlib.contextmanager
+    def writing(self, path: Path, part: Path) -> Iterator[None]:
+        """Turn a failed write of ``path`` into one line, and remove what was written of ``part``."""
+        try:
+            yield
+        except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
+            problem = _problem(error, path)  # before space is freed
+            if devices.is_main():
+                _remove(part)
+            start = "the last saved state is kept" if any(self.folder.glob("step_*[0-9]")) else "no state was saved yet"
+            raise UserError(f"{path}: {problem}; {start}") from error
 
     def _publish(self, part: Path, final: Path, progress: Progress) -> None:
         (part / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
@@ -93,15 +111,19 @@ class StateFolder:
         return self.folder / f"weights_{step:09d}.pt"
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a failed write of ``path`` into one line. torch and safetensors hide a full device in exceptions of their own."""
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        cause = lines[-1].strip() if lines else type(error).__name__
-        raise UserError(f"{path}: cannot be written ({cause}); free some space and run again, the last saved state is kept") from error
+def _problem(error: Exception, path: Path) -> str:
+    """What went wrong and what to do. torch and safetensors hide a full device in exceptions of their own."""
+    if _NO_SPACE.search(str(error)) or shutil.disk_usage(next(filter(Path.exists, path.parents))).free < _FULL_BYTES:
+        return "no space left on the device; free some and run again"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    cause = lines[-1].strip() if lines else type(error).__name__
+    return f"cannot be written ({cause}); check space and permissions and run again"
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -114,7 +136,6 @@ def _fresh_folder(path: Path) -> None:
     path.mkdir(parents=True)
 
 
-def _save_atomically(weights: dict[str, torch.Tensor], path: Path) -> None:
-    part = path.with_suffix(".part")
+def _save_atomically(weights: dict[str, torch.Tensor], part: Path, path: Path) -> None:
     torch.save(weights, part)
     os.replace(part, path)

@@ -119,10 +119,9 @@ def test_defect_20_a_sidecar_of_another_dataset_version_is_refused(tmp_path):
     """There, a sidecar carries no fingerprint, and still joins after episodes were filtered out of the dataset."""
     root = write_v30(tmp_path / "data", [3, 2], success=[True, False])
     _returns(root / "meta/returns_x.parquet", index(root)[1])
-    path = next((root / "data").rglob("*.parquet"))
-    table = pq.read_table(path)
-    pq.write_table(table.filter(pc.field("episode_index") == 0), path)
-    message = r"returns_x\.parquet: made from another version of dataset data .*; run `snakemake returns --forcerun compute_returns`"
+    for path in (*(root / "data").rglob("*.parquet"), *(root / "meta/episodes").rglob("*.parquet")):
+        pq.write_table(pq.read_table(path).filter(pc.field("episode_index") == 0), path)
+    message = r"returns_x\.parquet: made from another version of dataset data .*; run Snakemake again with `--forcerun compute_returns`"
     with pytest.raises(UserError, match=message):
         read_sidecar(root / "meta/returns_x.parquet", "returns", index(root)[1])
 

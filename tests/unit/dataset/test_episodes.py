@@ -167,7 +167,7 @@ def test_outcome_on_the_last_frame_only_is_accepted_and_said(tmp_path, capsys):
 
 def test_outcome_of_demonstrations(tmp_path, capsys):
     _stage(write_v21(tmp_path / "without", LENGTHS), tmp_path / "out.parquet", kind="sft")
-    assert "no column 'is_success': all episodes count as successes" in capsys.readouterr().err
+    assert "no column 'is_success': all count as successes" in capsys.readouterr().err
     _, episodes = index(write_v21(tmp_path / "with", LENGTHS, success=SUCCESS), "sft")
     assert episodes.success.tolist() == SUCCESS
 
@@ -315,11 +315,19 @@ def test_empty_dataset(tmp_path):
         index(root)
 
 
-def test_episode_without_data_is_noted(tmp_path, capsys):
+def test_episode_without_data(tmp_path):
     root = write_v21(tmp_path / "data", LENGTHS, success=SUCCESS)
     next((root / "data").rglob("*_000001.parquet")).unlink()
-    _stage(root, tmp_path / "out.parquet")
-    assert "1 episodes of meta/episodes have no data and are left out: 1" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"meta/episodes\.jsonl: episodes without data: 1; restore their data files, or remove their lines"):
+        index(root)
+
+
+def test_episode_without_data_v30(tmp_path):
+    root = write_v30(tmp_path / "data", LENGTHS, success=SUCCESS)
+    path = next((root / "data").rglob("*.parquet"))
+    pq.write_table(pq.read_table(path, filters=[("episode_index", "!=", 1)]), path)
+    with pytest.raises(UserError, match=r"meta/episodes: episodes without data: 1; restore their data files, or export"):
+        index(root)
 
 
 def _indexed(tmp_path: Path) -> tuple[Path, Path]:
@@ -349,9 +357,9 @@ def test_changed_dataset_names_the_episodes(tmp_path):
     root, path = _indexed(tmp_path)
     write_v21(root, [5, 4, 7, 3], success=[True, True, True, True])
     next((root / "data").rglob("*_000002.parquet")).unlink()
-    message = (
-        r"dataset data changed since it was indexed: episodes changed: 1; episodes added: 3; episodes removed: 2; run `snakemake datasets"
-    )
+    lines = (root / "meta/episodes.jsonl").read_text().splitlines(keepends=True)
+    (root / "meta/episodes.jsonl").write_text("".join(lines[:2] + lines[3:]))
+    message = r"dataset data changed since it was indexed: episodes changed: 1; episodes added: 3; episodes removed: 2; run Snakemake again"
     with pytest.raises(UserError, match=message):
         load_episodes(path, open_dataset("data", root))
 
@@ -364,9 +372,9 @@ def test_change_that_keeps_size_and_content_but_not_order_is_accepted(tmp_path):
 
 def test_wrong_index_file(tmp_path):
     root, path = _indexed(tmp_path)
-    with pytest.raises(UserError, match=r"tag is data, needed is other; run `snakemake datasets --forcerun index_dataset`"):
+    with pytest.raises(UserError, match=r"tag is data, needed is other; run Snakemake again with `--forcerun index_dataset`"):
         load_episodes(path, open_dataset("other", root))
-    with pytest.raises(UserError, match=r"absent\.parquet: not found; run `snakemake datasets`"):
+    with pytest.raises(UserError, match=r"absent\.parquet: not found; run Snakemake again with the target `datasets`"):
         load_episodes(tmp_path / "absent.parquet", open_dataset("data", root))
     path.write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"index\.parquet: not a readable episode index; run"):

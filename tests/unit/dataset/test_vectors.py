@@ -66,5 +66,5 @@ def test_missing_column_and_foreign_frame(tmp_path):
     with pytest.raises(UserError, match=r"no column 'torque'; it has: observation\.state, action"):
         read_vectors(dataset, episodes, "torque")
     write_v21(root, [5, 6])
-    with pytest.raises(UserError, match=r"episode 1, frame 4 is not in the episode index; run `snakemake datasets"):
+    with pytest.raises(UserError, match=r"episode 1, frame 4 is not in the episode index; run Snakemake again with `--forcerun"):
         read_vectors(dataset, episodes, "action")

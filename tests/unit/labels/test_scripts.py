@@ -56,5 +56,5 @@ def test_a_broken_sidecar_ends_in_one_line_and_no_output(workspace, broken):
     finished = run("compute_threshold", workspace, *arguments)
     assert finished.returncode == 1
     [line] = finished.stderr.splitlines()
-    assert line.startswith(f"error: {path}: ") and "run `snakemake" in line
+    assert line.startswith(f"error: {path}: ") and "; run Snakemake again with " in line
     assert not output.exists() and not workspace.leftovers()

@@ -148,7 +148,7 @@ def test_defect_14_the_returns_come_from_the_critic_and_from_no_fallback(workspa
         workspace.label_threshold()
     workspace.config["critics"]["value"]["returns_tag"] = "fail9"
     workspace.sidecar("rollouts", "returns_fail9").unlink()
-    with pytest.raises(UserError, match=r"returns_fail9\.parquet: not found; run `snakemake returns`"):
+    with pytest.raises(UserError, match=r"returns_fail9\.parquet: not found; run Snakemake again with the target `returns`"):
         workspace.label_threshold()
 
 

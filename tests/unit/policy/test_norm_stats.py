@@ -59,7 +59,7 @@ def test_almost_constant_dimension_is_scaled_by_its_range():
 def test_unreadable_file_is_one_line(tmp_path):
     for content in ("", "{}", json.dumps({"statistics": {"action": {}}})):
         (tmp_path / "stats.json").write_text(content)
-        with pytest.raises(UserError, match="snakemake"):
+        with pytest.raises(UserError, match="--forcerun compute_norm_stats"):
             load_statistics(tmp_path / "stats.json")
 
 

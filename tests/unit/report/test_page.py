@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from recap_steam.config import load_experiment
+from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
 from recap_steam.report import page, provenance, series, tables
 from recap_steam.report.results import Results
-from tests.datasets import image
+from tests.datasets import image, write_v21
 from tests.experiments import RESULTS, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
@@ -83,6 +84,14 @@ def test_experiment_of_returns_only(here):
     assert "<img" not in page_text and re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Data", "Lineage"]
 
 
+def test_demonstrations_without_outcome_are_noted(tmp_path):
+    path = write_v21(tmp_path / "data", [4, 5])
+    experiment = load_experiment({"experiment": "noted", "datasets": {"demonstrations": {"path": str(path), "type": "sft"}}})
+    index_stage(experiment, "demonstrations", tmp_path / "episodes/demonstrations.parquet")
+    [row] = provenance.data_table(Results(experiment, tmp_path)).rows
+    assert row[-1] == "no column 'is_success': all count as successes"
+
+
 def test_what_is_not_computed_yet_is_left_out(here):
     shutil.rmtree(RESULTS / "evaluations")
     shutil.rmtree(RESULTS / "policies")
@@ -114,9 +123,9 @@ def test_arms_on_other_initial_states_are_refused(here):
 
 
 def test_changed_dataset_is_refused(here):
-    (path,) = (here / "data/rollouts/data").rglob("*.parquet")
-    table = pq.read_table(path)
-    pq.write_table(table.filter(np.asarray(table["episode_index"]) != 4), path)
+    for folder in ("data", "meta/episodes"):
+        (path,) = (here / "data/rollouts" / folder).rglob("*.parquet")
+        pq.write_table(pq.read_table(path, filters=[("episode_index", "!=", 4)]), path)
     with pytest.raises(UserError, match="rollouts changed since it was indexed: episodes removed: 4"):
         build(small_config(), here / "report")
 
