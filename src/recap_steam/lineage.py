@@ -12,6 +12,7 @@ from typing import Any
 from recap_steam.errors import UserError
 
 SCHEMA_VERSION = 1
+METADATA_KEY = b"recap_steam"  # of the entry in Parquet and Arrow metadata that holds a lineage
 _PACKAGE = __name__.split(".")[0]
 _ROOT = Path(__file__).parent
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from recap_steam.config import DatasetConfig, meta_folder
 from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
 from recap_steam.dataset.columns import KEY_COLUMNS
-from recap_steam.dataset.episodes import METADATA_KEY, Episodes
+from recap_steam.dataset.episodes import Episodes
 from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
-from recap_steam.lineage import Lineage, check_lineage
+from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage
 
 ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written or checked
 

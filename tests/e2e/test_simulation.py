@@ -17,12 +17,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from recap_steam.config import load_experiment
-from recap_steam.dataset.episodes import METADATA_KEY
 from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.indexing import index_dataset
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage
+from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors

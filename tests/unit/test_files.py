@@ -10,6 +10,7 @@ import pytest
 
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
+from tests.disks import small_disk
 
 
 def test_output_appears_whole(tmp_path):
@@ -81,13 +82,8 @@ def test_many_writers_never_mix(tmp_path):
 @pytest.fixture
 def full_disk(tmp_path):
     """A real file system of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no permission to mount a small file system: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", "64k") as folder:
+        yield folder
 
 
 def test_full_disk(full_disk):

@@ -15,6 +15,7 @@ from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage
 from recap_steam.sidecar import SCHEMAS, read_sidecar, sidecar_path, write_sidecar
 from tests.datasets import index, write_v21
+from tests.disks import small_disk
 
 LENGTHS, SUCCESS = [5, 4, 7], [True, False, True]
 FRAMES = sum(LENGTHS)
@@ -179,12 +180,7 @@ def test_other_parameters_or_inputs_are_refused(tmp_path, episodes):
 
 def test_full_disk_leaves_the_old_sidecar(tmp_path):
     """On a real file system of 16 KiB: constants fit, random numbers do not."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no permission to mount a small file system: {mounted.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", "16k") as disk:
         _, episodes = index(write_v21(tmp_path / "long", [8000]), "sft")
         path, zeros = disk / "values.parquet", np.zeros(8000, np.float32)
         names = ("value", "value_std", "value_entropy")
@@ -194,5 +190,3 @@ def test_full_disk_leaves_the_old_sidecar(tmp_path):
         with pytest.raises(UserError, match=r"values\.parquet: no space left on the device"):
             write_sidecar(path, "values", dict.fromkeys(names, noise), episodes, _lineage(episodes))
         assert path.read_bytes() == before and os.listdir(disk) == ["values.parquet"]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)

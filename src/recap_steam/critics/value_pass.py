@@ -7,12 +7,10 @@ the number of processes, to the byte.
 
 import dataclasses
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from recap_steam import devices
 from recap_steam.config import Experiment
@@ -20,7 +18,7 @@ from recap_steam.critics.folder import SavedCritic, load_critic
 from recap_steam.critics.frames import CriticFrames, collate, model_inputs
 from recap_steam.critics.value_head import describe
 from recap_steam.dataset.episodes import Episodes, load_episodes
-from recap_steam.dataset.frames import FrameCache
+from recap_steam.dataset.frames import FrameCache, progress_bar
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.files import atomic_output
 from recap_steam.labels.inputs import critic_digest
@@ -105,8 +103,7 @@ def _compute_missing(critic: SavedCritic, frames: CriticFrames, groups: GroupFol
     missing = devices.broadcast(groups.missing())
     mine = missing[devices.rank() :: devices.world_size()]
     total = sum(len(groups.rows[group]) for group in mine)
-    quiet = 0.5 if sys.stderr.isatty() else 30
-    with tqdm(total=total, desc="values", unit="frame", mininterval=quiet, disable=not devices.is_main()) as bar:
+    with progress_bar(total, "values", disable=not devices.is_main()) as bar:
         for group in mine:
             columns = evaluate_rows(critic, frames, groups.rows[group])
             with atomic_output(groups.path(group)) as temporary, open(temporary, "wb") as file:

@@ -17,11 +17,10 @@ from recap_steam.dataset.indexing import index_dataset
 from recap_steam.dataset.layout import Dataset, open_dataset
 from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
-from recap_steam.lineage import Lineage, check_lineage, code_digest
+from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage, code_digest
 
-__all__ = ["METADATA_KEY", "Episodes", "index_dataset", "index_stage", "load_episodes", "write_episodes"]
+__all__ = ["Episodes", "index_dataset", "index_stage", "load_episodes", "write_episodes"]
 
-METADATA_KEY = b"recap_steam"  # of the Parquet metadata entry that holds the lineage
 STAGE = "index_dataset"
 REMEDY = rerun(STAGE)
 SCHEMA = pa.schema(

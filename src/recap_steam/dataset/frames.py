@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from recap_steam.config import Experiment
 from recap_steam.dataset.columns import some
-from recap_steam.dataset.episodes import METADATA_KEY, Episodes, load_episodes
+from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.layout import Dataset, open_dataset
 from recap_steam.dataset.resize import resize_with_pad
 from recap_steam.dataset.stills import read_stills
 from recap_steam.dataset.video import read_video, require_videos
 from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
-from recap_steam.lineage import Lineage, check_lineage, code_digest
+from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage, code_digest
 
 STAGE = "cache_frames"
 REMEDY = rerun("cache_frames")
@@ -70,11 +70,15 @@ def _column(stream: Iterator[np.ndarray], rows: int, image_size: int) -> pa.Arra
     return pa.Array.from_buffers(pa.binary(image_size * image_size * 3), rows, [None, pa.py_buffer(images)])
 
 
-def _with_progress(starts: range, total: int, title: str) -> Iterator[int]:
-    """A progress bar on a terminal, a line every half minute in a log."""
+def progress_bar(total: int, title: str, disable: bool = False):
+    """tqdm over ``total`` frames: a bar on a terminal, a line every half minute in a log."""
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=title, unit="frame", mininterval=0.5 if sys.stderr.isatty() else 30) as bar:
+    return tqdm(total=total, desc=title, unit="frame", mininterval=0.5 if sys.stderr.isatty() else 30, disable=disable)
+
+
+def _with_progress(starts: range, total: int, title: str) -> Iterator[int]:
+    with progress_bar(total, title) as bar:
         for start in starts:
             yield start
             bar.update(min(BATCH_ROWS, total - start))

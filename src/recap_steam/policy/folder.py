@@ -90,9 +90,6 @@ def load_policy(folder: str | Path) -> PolicyFolder:
     """
     folder = Path(folder)
     serving = load_serving(folder)
-    for name in ("config.json", "policy_preprocessor.json", "policy_postprocessor.json", "tokenizer/tokenizer.json"):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: not found; the policy folder is incomplete; {run_target('policies')}")
     config = PreTrainedConfig.from_pretrained(folder)
     policy = build(config, serving.small)
     load_weights(policy, folder / "model.safetensors")
@@ -100,11 +97,19 @@ def load_policy(folder: str | Path) -> PolicyFolder:
 
 
 def load_serving(folder: str | Path) -> Serving:
-    """Read ``serving.json`` of a policy folder."""
+    """Read ``serving.json`` of a policy folder.
+
+    Raises:
+        UserError: it is unreadable, or a file that belongs beside it is missing.
+    """
     path = Path(folder) / "serving.json"
     try:
         document = json.loads(path.read_text())
         small = document.pop("small")
-        return Serving(**document, small=SmallPi05Config(**small) if small else None)
+        serving = Serving(**document, small=SmallPi05Config(**small) if small else None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not readable as a policy's serving file ({error!r}); give the folder of a policy trained here") from error
+    for name in ("config.json", "policy_preprocessor.json", "policy_postprocessor.json", "tokenizer/tokenizer.json"):
+        if not (path.parent / name).is_file():
+            raise UserError(f"{path.parent / name}: not found; the policy folder is incomplete; {run_target('policies')}")
+    return serving

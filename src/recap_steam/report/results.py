@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment, arm_name, evaluation_arms
-from recap_steam.dataset.episodes import METADATA_KEY, Episodes, load_episodes
+from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.fragment import read_fragment
 from recap_steam.labels.normalizer import FILE_NAME as NORMALIZER_FILE
 from recap_steam.labels.normalizer import ReturnNormalizer
-from recap_steam.lineage import Lineage
+from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.sidecar import Sidecar, read_sidecar, sidecar_path
 
 

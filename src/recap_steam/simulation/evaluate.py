@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment
-from recap_steam.dataset.episodes import METADATA_KEY
 from recap_steam.files import atomic_output
-from recap_steam.lineage import Lineage, code_digest
+from recap_steam.lineage import METADATA_KEY, Lineage, code_digest
 from recap_steam.simulation.controllers import load_controller, policy_inputs
 from recap_steam.simulation.environments import frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress

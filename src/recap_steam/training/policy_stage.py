@@ -9,9 +9,9 @@ from recap_steam.dataset.frames import FrameCache
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest, digest_file
 from recap_steam.policy import pi05
-from recap_steam.policy.folder import Serving, load_policy
+from recap_steam.policy.folder import Serving, load_serving
 from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage
-from recap_steam.policy.processors import make_processors, statistics_of
+from recap_steam.policy.processors import load_processors, make_processors, statistics_of
 from recap_steam.policy.prompts import tokenizer_corpus
 from recap_steam.policy.samples import Source, load_sources
 from recap_steam.sidecar import sidecar_path
@@ -61,9 +61,8 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     stock = pi05.make_config(config.model, config.cameras, sources[0].states.shape[1], sources[0].actions.shape[1])
     policy = pi05.build(stock, config.model.small)
     if init_dir:
-        start = load_policy(init_dir)
-        _check_robot(tag, init_dir, start.serving, sources[0])
-        statistics = statistics_of(start.preprocessor)
+        _check_robot(tag, init_dir, load_serving(init_dir), sources[0])
+        statistics = statistics_of(load_processors(stock, init_dir)[0])
         pi05.load_weights(policy, init_dir / "model.safetensors")
         tokenizer = load_tokenizer(init_dir / "tokenizer")
     else:
