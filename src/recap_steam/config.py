@@ -11,6 +11,7 @@ import types
 import typing
 from typing import Any
 
+from recap_steam.errors import UserError
 from recap_steam.schema import with_defaults
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
@@ -46,6 +47,7 @@ class DatasetConfig:
     type: str
     weight: float
     split: str
+    camera_map: str | None
     sidecar_root: str | None
     collect: CollectConfig | None = None
 
@@ -84,6 +86,8 @@ class TrainingConfig:
     micro_batch_size: int | None
     eval_interval: int
     save_interval: int
+    gradient_checkpointing: bool
+    compile_model: bool
     do_augment: bool
     seed: int
 
@@ -107,11 +111,19 @@ class CriticModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class CriticEvalConfig:
+    max_samples: int
+    selection_metric: str
+
+
+@dataclasses.dataclass(frozen=True)
 class CriticConfig(TrainingConfig):
     method: str
     returns_tag: str
     eval_datasets: list[str]
+    eval: CriticEvalConfig
     normalization: str
+    normalize_to_minus_one_zero: bool
     model: CriticModelConfig
 
 
@@ -157,7 +169,14 @@ class PolicyModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class PolicyEvalConfig:
+    max_samples: int
+
+
+@dataclasses.dataclass(frozen=True)
 class PolicyConfig(TrainingConfig):
+    eval_datasets: list[str]
+    eval: PolicyEvalConfig
     advantage_tag: str | None
     frame_filter: str
     init_from: str | None
@@ -180,6 +199,7 @@ class Experiment:
     experiment: str
     environments: dict[str, EnvironmentConfig]
     datasets: dict[str, DatasetConfig]
+    camera_maps: dict[str, dict[str, str | None]]
     returns: dict[str, ReturnsConfig]
     critics: dict[str, CriticConfig]
     advantages: dict[str, AdvantagesConfig]
@@ -195,6 +215,34 @@ def load_experiment(raw: dict) -> Experiment:
 def load_slice(raw: dict) -> Experiment:
     """Return a slice of a validated experiment as typed objects. No default is filled in; reading an absent key is an AttributeError."""
     return _build(Experiment, raw)
+
+
+def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dict[str, str | None]:
+    """Return the dataset's key of each camera that a critic or policy names; None for a camera that the robot lacks.
+
+    Raises:
+        UserError: the dataset's camera map does not mention a camera.
+    """
+    name = experiment.datasets[dataset].camera_map
+    if name is None:
+        return {camera: camera for camera in cameras}
+    known = experiment.camera_maps[name]
+    unmapped = [camera for camera in cameras if camera not in known]
+    if unmapped:
+        raise UserError(
+            f"config: camera_maps.{name}: no camera '{unmapped[0]}', which dataset '{dataset}' needs; "
+            "map it to a key of the dataset, or to null if the robot lacks it"
+        )
+    return {camera: known[camera] for camera in cameras}
+
+
+EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model")
+
+
+def result_parameters(config: TrainingConfig) -> dict[str, Any]:
+    """Return what the result of a training run depends on: all but how it is executed, so that a run that was too large for its device
+    goes on from its state with smaller micro batches."""
+    return {key: value for key, value in dataclasses.asdict(config).items() if key not in EXECUTION_KEYS}
 
 
 def meta_folder(name: str, dataset: DatasetConfig) -> str:
