@@ -15,7 +15,7 @@ SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("errors", "files", "lineage", "schema", "config", "references", "dataset", "sidecar", "labels"),  # neither torch nor lerobot
-    *("tokenizer", "devices", "launch", "critics", "policy", "training", "simulation", "report"),
+    *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
 )
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")
 HEAVY = ("torch", "lerobot", "transformers", "mujoco", "metaworld")

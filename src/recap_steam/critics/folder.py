@@ -20,10 +20,10 @@ from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.model import ValueCritic
 from recap_steam.critics.prompts import TEMPLATE, PromptTable
-from recap_steam.critics.weights import load_model
 from recap_steam.errors import UserError, run_target
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.tokenizer import load_tokenizer
+from recap_steam.weights import load_model
 
 MODEL_TYPE = "recap_value_critic"
 
