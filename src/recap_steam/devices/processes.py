@@ -1,8 +1,7 @@
-"""Devices and processes: the only place that knows the accelerator, the process group and torch's random state.
+"""Processes: who this one is, what it shares with the others, and who may write.
 
-Everything goes through ``torch.accelerator``, so CUDA, Ascend and CPU run the same code. Processes are started by torchrun (a script
-started without it is one process). Collectives on Python objects and host numbers use gloo; gradients use the accelerator's
-own backend.
+Processes are started by torchrun; a script started without it is one process. Collectives on Python objects and host numbers use gloo;
+gradients use the accelerator's own backend.
 """
 
 import contextlib
@@ -13,20 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 
+from recap_steam.devices.accelerator import device
 from recap_steam.errors import UserError
-
-
-def device() -> torch.device:
-    """Return this process's accelerator, or the CPU where there is none."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, local_rank())
 
 
 def rank() -> int:
@@ -35,10 +25,6 @@ def rank() -> int:
 
 def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def is_main() -> bool:
@@ -61,57 +47,6 @@ def distributed() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def seed(*entropy: int) -> None:
-    """Seed torch on every device from a tuple of integers. NumPy draws come from generators that are passed explicitly."""
-    torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
-
-
-def fused_optimizer() -> bool:
-    """True where torch ships fused optimiser kernels; other backends take torch's own choice."""
-    return device().type in ("cpu", "cuda")
-
-
-def autocast() -> torch.autocast:
-    """bf16 compute over fp32 weights on accelerators; plain fp32 on the CPU."""
-    here = device()
-    return torch.autocast(here.type, torch.bfloat16, enabled=here.type != "cpu")
-
-
-def shard(module: nn.Module) -> nn.Module:
-    """Move a module to this process's device and, with several processes, shard its parameters, gradients and optimiser state (FSDP2).
-
-    Parameters become new objects when sharded: collect them for the optimiser afterwards.
-    """
-    module.to(device())
-    if world_size() > 1:
-        fully_shard(module, mesh=dist.init_device_mesh(device().type, (world_size(),)))
-    return module
-
-
-def sync_gradients(module: nn.Module, enabled: bool) -> None:
-    """Switch the exchange of gradients between processes off for all but the last micro batch of a step."""
-    if isinstance(module, FSDPModule):
-        module.set_requires_gradient_sync(enabled)
-
-
-@contextlib.contextmanager
-def gathered(module: nn.Module) -> Iterator[None]:
-    """Hold a sharded module's whole parameters; needed by methods other than ``forward``, around which FSDP2 gathers by itself."""
-    sharded = isinstance(module, FSDPModule)
-    if sharded:
-        module.unshard()
-    try:
-        yield
-    finally:
-        if sharded:
-            module.reshard()
-
-
-def host_float(value: torch.Tensor) -> float:
-    """The number in a scalar tensor, also one that is spread over processes."""
-    return (value.full_tensor() if isinstance(value, DTensor) else value).item()
 
 
 def broadcast(value: Any) -> Any:

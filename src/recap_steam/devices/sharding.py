@@ -1,0 +1,118 @@
+"""Models that are larger than a device: built without memory, cut among the processes (FSDP2), gathered layer by layer.
+
+What is cut: parameters, gradients and optimiser state, all fp32, so that N processes hold 1/N each. What is gathered at a time: the linear
+layers of one block, in the compute dtype, around their forward and backward; and the rest of the model (norms, embeddings, heads), in fp32,
+from the first forward to the end of the backward pass. Autocast would cast the same weights, so the numbers are those of one device.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.overrides import TorchFunctionMode
+
+from recap_steam.devices import accelerator
+from recap_steam.devices.processes import is_main, world_size
+
+
+@contextlib.contextmanager
+def blueprint() -> Iterator[None]:
+    """Around the construction of a model: process 0 builds it, every other process only its shapes (on the meta device).
+
+    Fill its weights in process 0 (``on_main``); ``shard`` hands every process its part.
+    """
+    with contextlib.ExitStack() as stack:
+        if not is_main():
+            stack.enter_context(torch.device("meta"))
+            stack.enter_context(_StayOnMeta())
+        yield
+
+
+class _StayOnMeta(TorchFunctionMode):
+    """Constructors that move what they built (``module.to("cpu")``) leave shapes where they are."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.to:
+            args = tuple(torch.device("meta") if isinstance(argument, torch.device) else argument for argument in args)
+        return function(*args, **(kwargs or {}))
+
+
+def shard(module: nn.Module) -> nn.Module:
+    """Move a module to this process's device; with several processes, cut it, whether or not it was built in a ``blueprint``.
+
+    The weights are those of process 0, the only one that needs memory for a whole model. Parameters become new objects: collect them for
+    the optimiser afterwards. No two modules may share a parameter.
+    """
+    if world_size() == 1:
+        return module.to(accelerator.device())
+    weights = module.state_dict() if is_main() else {}
+    constants = {name: buffer for name, buffer in module.named_buffers() if name not in module.state_dict()}
+    module.to_empty(device="meta")
+    mesh = dist.init_device_mesh(accelerator.device().type, (world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=accelerator.compute_dtype(), reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for group in _groups(module):
+        fully_shard(group, mesh=mesh, mp_policy=policy)
+    fully_shard(module, mesh=mesh)
+    module.to_empty(device=accelerator.device())
+    set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    buffers = dict(module.named_buffers())
+    for name, constant in constants.items():
+        if is_main():
+            buffers[name].copy_(constant)
+        dist.broadcast(buffers[name], src=0)
+    return module
+
+
+def _groups(module: nn.Module) -> Iterator[list[nn.Module]]:
+    """Linear layers that are gathered together: those of a block, trained and frozen ones apart, since what nothing reads is frozen and
+    no backward pass gathers it; and each frozen one outside the blocks, as a language-model head that never runs.
+
+    They are linear layers and not whole blocks, because a model may call a block's parts by themselves, as lerobot's pi0.5 does.
+    """
+    grouped = set()
+    for block in _blocks(module):
+        linears = [part for part in block.modules() if isinstance(part, nn.Linear)]
+        grouped.update(linears)
+        groups = ([part for part in linears if part.weight.requires_grad is trained] for trained in (True, False))
+        yield from filter(None, groups)
+    yield from (
+        [part] for part in module.modules() if isinstance(part, nn.Linear) and not part.weight.requires_grad and part not in grouped
+    )
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """The entries of every outermost list of modules."""
+    for child in module.children():
+        yield from child if isinstance(child, nn.ModuleList) else _blocks(child)
+
+
+def sync_gradients(module: nn.Module, enabled: bool) -> None:
+    """Switch the exchange of gradients between processes off for all but the last micro batch of a step."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(enabled)
+
+
+@contextlib.contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Hold what a sharded module gathers as a whole; needed by methods other than ``forward``, around which FSDP2 does it by itself.
+
+    The module must have run forward before. Its blocks gather themselves, so every process must make the same calls.
+    """
+    sharded = isinstance(module, FSDPModule)
+    if sharded:
+        module.unshard()
+    try:
+        yield
+    finally:
+        if sharded:
+            module.reshard()
+
+
+def host_float(value: torch.Tensor) -> float:
+    """The number in a scalar tensor, also one that is spread over processes."""
+    return (value.full_tensor() if isinstance(value, DTensor) else value).item()
