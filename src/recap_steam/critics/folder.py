@@ -1,6 +1,6 @@
 """The critic folder: everything that labelling needs, and nothing else is needed.
 
-config.json         architecture, cameras in order, image size, prompt template, longest prompt
+config.json         architecture, cameras in order and their keys in the training data, image size, prompt template, longest prompt
 model.safetensors   fp32 weights
 normalizer.json     return scale (see ``labels.normalizer``)
 tokenizer/          the prompt's tokenizer
@@ -30,10 +30,11 @@ MODEL_TYPE = "recap_value_critic"
 
 @dataclasses.dataclass(frozen=True)
 class CriticCard:
-    """What config.json says."""
+    """What config.json says. ``camera_maps``: each training dataset's key of each camera, None where its robot lacks the camera."""
 
     architecture: Architecture
     cameras: list[str]
+    camera_maps: dict[str, dict[str, str | None]]
     image_size: int
     max_token_len: int
     prompt_template: str = TEMPLATE

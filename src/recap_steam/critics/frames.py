@@ -16,39 +16,59 @@ class CriticFrames:
     """One dataset as the critic sees it.
 
     Attributes:
-        cache: frame cache with at least ``cameras``.
-        cameras: camera keys, in the critic's order.
+        cache: frame cache with at least the present cameras.
+        keys: the dataset's key of each camera, in the critic's order; None: this robot lacks the camera.
         prompts: token ids by task.
         prompt_codes: (F,) int32, each frame's task.
     """
 
     cache: FrameCache
-    cameras: list[str]
+    keys: list[str | None]
     prompts: PromptTable
     prompt_codes: np.ndarray
 
+    @property
+    def present(self) -> np.ndarray:
+        """(cameras,) bool."""
+        return np.array([key is not None for key in self.keys])
+
     def images(self, rows: np.ndarray) -> np.ndarray:
-        """(n, cameras, S, S, 3) uint8."""
-        return np.stack([self.cache.images(camera, rows) for camera in self.cameras], 1)
+        """(n, present cameras, S, S, 3) uint8."""
+        return np.stack([self.cache.images(key, rows) for key in self.keys if key is not None], 1)
 
     def tokens(self, rows: np.ndarray) -> list[np.ndarray]:
         """Token ids of each row's prompt."""
         return self.prompts.take(self.prompt_codes[rows])
 
+    def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Host batch of ``rows`` (n,); see ``collate``."""
+        images = self.images(rows)
+        return collate(images.reshape(-1, *images.shape[2:]), np.tile(self.present, (len(rows), 1)), self.tokens(rows))
 
-def collate(images: np.ndarray, tokens: list[np.ndarray]) -> dict[str, Tensor]:
-    """Host batch: ``images`` (n, cameras, S, S, 3) uint8, ``tokens`` (n, L) int64 padded to this batch, and ``token_mask`` (n, L) bool."""
+
+def collate(images: np.ndarray, camera_mask: np.ndarray, tokens: list[np.ndarray]) -> dict[str, Tensor]:
+    """Host batch of n samples with the m images that exist, so that an absent camera costs nothing.
+
+    Args:
+        images: (m, S, S, 3) uint8, sample by sample, each sample's in the order of the critic's cameras.
+        camera_mask: (n, cameras) bool, True where there is an image.
+        tokens: token ids of each sample.
+
+    Returns:
+        ``images``; ``places`` (m,) int64, sample * cameras + camera of each image; ``camera_mask``; ``tokens`` (n, L) int64, padded to this
+        batch; ``token_mask`` (n, L) bool.
+    """
     lengths = np.array([len(row) for row in tokens])
     mask = np.arange(lengths.max()) < lengths[:, None]
     padded = np.zeros(mask.shape, np.int64)
     padded[mask] = np.concatenate(tokens)
-    return {"images": torch.from_numpy(images), "tokens": torch.from_numpy(padded), "token_mask": torch.from_numpy(mask)}
+    batch = {"images": images, "places": np.flatnonzero(camera_mask), "camera_mask": camera_mask, "tokens": padded, "token_mask": mask}
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
-def model_inputs(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The arguments of ``ValueCritic.forward`` from a batch on the device; augments where the batch has ``augmentation`` draws."""
+def model_inputs(batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """The arguments of ``ValueCritic.forward`` from a batch on the device; augments where it has ``augmentation`` draws (m, DRAWS)."""
     images = to_model(batch["images"])
     if "augmentation" in batch:
-        draws = batch["augmentation"]  # (n, cameras, DRAWS)
-        images = augment(images.flatten(0, 1), draws.flatten(0, 1)).unflatten(0, images.shape[:2])
-    return images, batch["tokens"], batch["token_mask"]
+        images = augment(images, batch["augmentation"])
+    return images, *(batch[name] for name in ("places", "camera_mask", "tokens", "token_mask"))

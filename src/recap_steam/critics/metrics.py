@@ -1,18 +1,20 @@
-"""How good a value critic is on held-out frames, beside what a table without eyes reaches. NumPy and SciPy only.
+"""How good a value critic is on held-out frames. NumPy and SciPy only.
 
 Names: ``loss`` cross-entropy in nats; ``mae`` of the expected value, on the critic's scale; ``cat_acc_best`` and ``cat_acc_neighbor``
 as RLinf's: the most likely atom is the heavier one, or any, of the target's two-hot atoms; ``spearman`` rank correlation with ties
-averaged, over all frames at once (NaN where either side is constant).
+averaged, over all frames at once. ``success_auc``: area under the ROC curve of the value as a detector of successful episodes, among frames
+in the same tenth of their episode's time, so that remaining time alone cannot explain it. A number that does not exist is NaN.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from recap_steam.critics.value_head import Support
 
-TIME_BINS = 50
+TENTHS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,18 +26,56 @@ class Predictions:
     loss: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class JudgedFrames:
+    """What is true of n frames, all (n,).
+
+    Attributes:
+        target: float64, normalised return.
+        success: bool, outcome of the frame's episode.
+        task: str, the frame's task text.
+        time: float64 in [0, 1), share of the episode that has passed.
+    """
+
+    target: np.ndarray
+    success: np.ndarray
+    task: np.ndarray
+    time: np.ndarray
+
+
+def grouped_metrics(frames: JudgedFrames, predictions: Predictions, support: Support) -> dict[str, float]:
+    """``value_metrics`` of all frames; of each outcome (suffix ``/outcome=...``) and, if there are several, of each task
+    (``/task=...``); and ``success_auc`` with each tenth of episode time (``/time=0`` to ``/time=9``), of which it is the mean."""
+    metrics = value_metrics(frames.target, predictions, support)
+    for suffix, hit in _groups(frames):
+        columns = (getattr(predictions, field.name)[hit] for field in dataclasses.fields(predictions))
+        found = value_metrics(frames.target[hit], Predictions(*columns), support)
+        metrics |= {f"{name}/{suffix}": value for name, value in found.items()}
+    tenth = np.minimum((frames.time * TENTHS).astype(int), TENTHS - 1)
+    areas = [success_auc(frames.success[tenth == k], predictions.value[tenth == k]) for k in range(TENTHS)]
+    metrics["success_auc"] = _mean(np.array([area for area in areas if np.isfinite(area)]))
+    return metrics | {f"success_auc/time={k}": area for k, area in enumerate(areas)}
+
+
 def value_metrics(targets: np.ndarray, predictions: Predictions, support: Support) -> dict[str, float]:
-    """Metrics of ``predictions`` against normalised returns ``targets`` (n,)."""
+    """Metrics of ``predictions`` against normalised returns ``targets`` (n,); all NaN if n is 0."""
     lower, weight = support.two_hot(targets)
     heavier = lower + (weight > 0.5)
     near = ((predictions.best_bin == lower) & (weight < 1)) | ((predictions.best_bin == lower + 1) & (weight > 0))
     return {
-        "loss": float(predictions.loss.mean()),
-        "mae": float(np.abs(predictions.value - targets).mean()),
-        "cat_acc_best": float((predictions.best_bin == heavier).mean()),
-        "cat_acc_neighbor": float(near.mean()),
+        "loss": _mean(predictions.loss),
+        "mae": _mean(np.abs(predictions.value - targets)),
+        "cat_acc_best": _mean(predictions.best_bin == heavier),
+        "cat_acc_neighbor": _mean(near),
         "spearman": spearman(targets, predictions.value),
     }
+
+
+def calibration(targets: np.ndarray, values: np.ndarray) -> dict[str, float]:
+    """Mean prediction and mean target in each tenth of the predictions ``values`` (n,), in ascending order."""
+    parts = np.array_split(np.argsort(values, kind="stable"), TENTHS)
+    sides = {"value": values, "return": targets}
+    return {f"calibration_{name}/decile={k}": _mean(side[part]) for name, side in sides.items() for k, part in enumerate(parts)}
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
@@ -45,37 +85,22 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(spearmanr(a, b).statistic)
 
 
-class TimeTable:
-    """A critic without eyes: the distribution of training targets in each bin of ``frame_index``. One bin: the constant baseline.
+def success_auc(success: np.ndarray, values: np.ndarray) -> float:
+    """Probability that a frame of a success has a higher value than one of a failure, ties counting half; NaN without both."""
+    positive, negative = int(success.sum()), int((~success).sum())
+    if not positive or not negative:
+        return float("nan")
+    above = rankdata(values)[success].sum() - positive * (positive + 1) / 2
+    return float(above / (positive * negative))
 
-    Args:
-        targets: (n,) normalised returns of the training frames.
-        frame_index: (n,) of the same frames.
-        num_bins: equal bins of time up to the longest training episode; later frames count to the last bin.
-        support: of the critic that it is compared with.
-    """
 
-    def __init__(self, targets: np.ndarray, frame_index: np.ndarray, num_bins: int, support: Support):
-        self._longest, self._num_bins = int(frame_index.max()) + 1, num_bins
-        time = self._bin(frame_index)
-        lower, weight = support.two_hot(targets)
-        cells = time * support.num_bins + lower
-        size = num_bins * support.num_bins
-        mass = np.bincount(cells, 1 - weight, size) + np.bincount(cells + 1, weight, size + 1)[:size]
-        mass = mass.reshape(num_bins, support.num_bins)
-        mass[mass.sum(1) == 0] = mass.sum(0)  # no training frame at that time: the overall distribution
-        self._support = support
-        self._value = mass @ support.atoms() / mass.sum(1)
-        self._best_bin = mass.argmax(1)
-        smooth = mass + 1 / support.num_bins  # one more frame, spread evenly, so that no target is impossible
-        self._log_p = np.log(smooth / smooth.sum(1, keepdims=True))
+def _groups(frames: JudgedFrames) -> Iterator[tuple[str, np.ndarray]]:
+    yield "outcome=success", frames.success
+    yield "outcome=failure", ~frames.success
+    tasks = np.unique(frames.task)
+    if len(tasks) > 1:
+        yield from ((f"task={task}", frames.task == task) for task in tasks)
 
-    def predict(self, targets: np.ndarray, frame_index: np.ndarray) -> Predictions:
-        """Predict the frames at ``frame_index`` (n,); ``targets`` (n,) are read for the loss only."""
-        time = self._bin(frame_index)
-        lower, weight = self._support.two_hot(targets)
-        loss = -((1 - weight) * self._log_p[time, lower] + weight * self._log_p[time, lower + 1])
-        return Predictions(self._value[time], self._best_bin[time], loss)
 
-    def _bin(self, frame_index: np.ndarray) -> np.ndarray:
-        return np.minimum(frame_index * self._num_bins // self._longest, self._num_bins - 1)
+def _mean(numbers: np.ndarray) -> float:
+    return float(np.mean(numbers)) if len(numbers) else float("nan")

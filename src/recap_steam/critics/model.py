@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers.models.gemma.configuration_gemma import GemmaConfig
 from transformers.models.gemma.modeling_gemma import GemmaDecoderLayer, GemmaRMSNorm
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
@@ -19,8 +20,10 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3DecoderLayer, Gemma
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
-from recap_steam.critics.architecture import Architecture, ExpertSize
+from recap_steam.critics.architecture import Architecture
+from recap_steam.model_config import ExpertSize
 
+RECOMPUTATION = {"use_reentrant": False, "preserve_rng_state": False}  # nothing random happens in the layers
 SMALL_STD = 0.02  # of the critic token and the head: training starts from an almost even distribution
 
 
@@ -46,22 +49,33 @@ class ValueCritic(nn.Module):
             part.apply(_init_linear)
         nn.init.normal_(self.head[1].weight, std=SMALL_STD)
 
-    def forward(self, images: Tensor, tokens: Tensor, token_mask: Tensor) -> Tensor:
+    def forward(self, images: Tensor, places: Tensor, camera_mask: Tensor, tokens: Tensor, token_mask: Tensor) -> Tensor:
         """Return logits (n, num_bins) in fp32.
 
         Args:
-            images: (n, cameras, 3, S, S) float32 in [-1, 1], cameras in the order of the configuration.
+            images: (m, 3, S, S) float32 in [-1, 1], those that exist.
+            places: (m,) int64, sample * cameras + camera of each image, cameras in the order of the configuration.
+            camera_mask: (n, cameras) bool, True where there is an image.
             tokens: (n, L) int64; token_mask: (n, L) bool, True where there is a token. Padding is on the right.
         """
-        patches = self.vision(pixel_values=images.flatten(0, 1)).last_hidden_state
-        pictures = self.projection(patches).unflatten(0, images.shape[:2]).flatten(1, 2)  # (n, cameras * patches, width)
+        patches = self.projection(self.vision(pixel_values=images).last_hidden_state)  # (m, patches, width)
+        pictures = patches.new_zeros(camera_mask.numel(), *patches.shape[1:]).index_copy(0, places, patches)
+        pictures = pictures.unflatten(0, camera_mask.shape).flatten(1, 2)  # (n, cameras * patches, width)
         hidden = torch.cat([pictures, self.text.embed(tokens).to(pictures.dtype)], 1)
-        valid = torch.cat([token_mask.new_ones(pictures.shape[:2]), token_mask], 1)
+        valid = torch.cat([camera_mask[:, :, None].expand(-1, -1, patches.shape[1]).flatten(1), token_mask], 1)
         prefix = self.text(hidden, valid)
         rotations = self.text.rotations(hidden, valid.sum(1, keepdim=True))  # the critic token stands behind the last valid one
         state = self.expert(prefix, valid, rotations)
         with torch.autocast(state.device.type, enabled=False):  # the head stays fp32, as RLinf's: bf16 has 8 bits for a logit
             return self.head(state.float())
+
+    def enable_gradient_checkpointing(self) -> None:
+        """While training, recompute the activations of vision and text layers in the backward pass instead of keeping them.
+
+        The expert's layers read one token; theirs are kept.
+        """
+        self.vision.gradient_checkpointing_enable(RECOMPUTATION)
+        self.text.recompute = True
 
     def value_parameters(self) -> list[nn.Parameter]:
         """The critic token and the head, which learn at ``value_lr``."""
@@ -83,16 +97,18 @@ class TextPrefix(nn.Module):
         self.layer_types = model.config.layer_types
         self.embed = model.embed_tokens  # scales by sqrt(width) itself; image tokens are not scaled
         self.rotary = model.rotary_emb
+        self.recompute = False
         self.layers = nn.ModuleList(PrefixLayer(layer) for layer in model.layers[:-1])
         self.last = KeyValueLayer(model.layers[-1])
 
     def forward(self, hidden: Tensor, valid: Tensor) -> list[KeysValues]:
         """``hidden`` (n, P, width) and ``valid`` (n, P) bool to ``depth`` keys and values of the prefix."""
         mask = valid[:, None, None, :]  # every token sees every valid one: neither causal nor sliding
-        rotations = self.rotations(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        rotations = self.rotations(hidden, valid.cumsum(1) - 1)  # counted over valid tokens: an absent camera leaves no gap
         prefix = []
         for layer, kind in zip(self.layers, self.layer_types, strict=False):
-            hidden, keys_values = layer(hidden, mask, rotations[kind])
+            arguments = (hidden, mask, rotations[kind])
+            hidden, keys_values = checkpoint(layer, *arguments, **RECOMPUTATION) if self.recompute and self.training else layer(*arguments)
             prefix.append(keys_values)
         return [*prefix, self.last(hidden, rotations[self.layer_types[-1]])]
 

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from recap_steam import devices
-from recap_steam.config import Experiment
-from recap_steam.critics.folder import SavedCritic, load_critic
-from recap_steam.critics.frames import CriticFrames, collate, model_inputs
+from recap_steam.config import Experiment, camera_keys
+from recap_steam.critics.folder import CriticCard, SavedCritic, load_critic
+from recap_steam.critics.frames import CriticFrames, model_inputs
 from recap_steam.critics.value_head import describe
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache, progress_bar
 from recap_steam.dataset.layout import open_dataset
+from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.labels.inputs import critic_digest
 from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file, digest_json
@@ -43,14 +44,16 @@ def values_stage(
     """Rule compute_values: write the sidecar ``values_{tag}.parquet`` of one dataset. Runs under torchrun.
 
     Raises:
-        UserError: the critic folder is incomplete or another critic's, the frame cache is of something else, or another job is at it.
+        UserError: the critic folder is incomplete or another critic's, its cameras are not the dataset's, the frame cache is of something
+            else, or another job is at it.
     """
     with devices.distributed():
         episodes = load_episodes(episodes_path, open_dataset(dataset, experiment.datasets[dataset].path))
         critic, inputs = open_critic(tag, Path(critic_dir))
-        frames = critic_frames(critic, episodes, frames_path)
+        keys = known_cameras(experiment, dataset, critic.card)
+        frames = critic_frames(critic, episodes, frames_path, keys)
         inputs["frames"] = frames.cache.digest
-        lineage = Lineage("compute_values", tag, episodes.fingerprint, {}, inputs, {}, code_digest(__name__))
+        lineage = Lineage("compute_values", tag, episodes.fingerprint, {"cameras": keys}, inputs, {}, code_digest(__name__))
         with devices.exclusive(state_dir):
             groups = GroupFolder(Path(state_dir) / digest_json(dataclasses.asdict(lineage))[:16], episodes)
             _compute_missing(critic, frames, groups)
@@ -67,11 +70,28 @@ def open_critic(tag: str, folder: Path) -> tuple[SavedCritic, dict[str, str]]:
     return load_critic(folder), inputs
 
 
-def critic_frames(critic: SavedCritic, episodes: Episodes, frames_path: Path | str) -> CriticFrames:
-    """A dataset as this critic sees it."""
+def known_cameras(experiment: Experiment, dataset: str, card: CriticCard) -> dict[str, str | None]:
+    """The dataset's key of each of the critic's cameras.
+
+    Raises:
+        UserError: a camera is not mapped, or the critic learned this dataset from other keys.
+    """
+    keys = camera_keys(experiment, dataset, card.cameras)
+    learned = card.camera_maps.get(dataset, keys)
+    for camera, key in keys.items():
+        if learned[camera] != key:
+            raise UserError(
+                f"config: dataset '{dataset}': camera '{camera}' is {key or 'absent'}, but the critic learned it from "
+                f"{learned[camera] or 'no image'}; restore its camera_map or train the critic again"
+            )
+    return keys
+
+
+def critic_frames(critic: SavedCritic, episodes: Episodes, frames_path: Path | str, keys: dict[str, str | None]) -> CriticFrames:
+    """A dataset as this critic sees it; ``keys`` of ``known_cameras``."""
     card = critic.card
     cache = FrameCache.open(frames_path, episodes, image_size=card.image_size)
-    return CriticFrames(cache, card.cameras, card.prompts(episodes.tasks, critic.tokenizer), episodes.prompt_codes())
+    return CriticFrames(cache, list(keys.values()), card.prompts(episodes.tasks, critic.tokenizer), episodes.prompt_codes())
 
 
 class GroupFolder:
@@ -117,8 +137,7 @@ def evaluate_rows(critic: SavedCritic, frames: CriticFrames, rows: range) -> dic
     parts = []
     for start in range(rows.start, rows.stop, BATCH_FRAMES):
         batch_rows = np.arange(start, min(start + BATCH_FRAMES, rows.stop))
-        batch = collate(frames.images(batch_rows), frames.tokens(batch_rows))
-        batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
+        batch = {name: tensor.to(devices.device()) for name, tensor in frames.batch(batch_rows).items()}
         with torch.no_grad(), devices.autocast():
             parts.append(describe(critic.model(*model_inputs(batch)), critic.card.architecture.support))
     return {column: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for column, name in COLUMNS.items()}

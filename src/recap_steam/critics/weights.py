@@ -7,9 +7,9 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3
 from transformers.models.siglip.configuration_siglip import SiglipConfig, SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
 
-from recap_steam.critics.architecture import read_config
 from recap_steam.critics.model import KeyValueLayer, ValueCritic
 from recap_steam.errors import UserError
+from recap_steam.model_config import read_config
 from recap_steam.weights import TensorFolder, shapes_of
 
 

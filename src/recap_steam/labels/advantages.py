@@ -10,9 +10,9 @@ class Advantages:
     """N-step advantages and what they were made of; every array is (F,), float64 unless stated, in row order.
 
     Attributes:
-        advantage: on the critic's scale (return divided by |return_min|).
+        advantage: in returns divided by |return_min|.
         value_next: value of the frame N steps on, 0 past the end of the episode.
-        reward_sum: discounted rewards of the next n frames, on the critic's scale.
+        reward_sum: discounted rewards of the next n frames, divided by |return_min|.
         reward_sum_raw: the same in frames.
         num_valid_rewards: n = min(N, frames until the end of the episode), int64.
     """
@@ -41,7 +41,7 @@ def compute_advantages(
 
     Args:
         returns: (F,) G in frames, row order.
-        values: (F,) V on the critic's scale.
+        values: (F,) V, in returns divided by ``scale``.
         lengths: (E,) int frames per episode, in the same order.
         lookahead: N, at least 1.
         gamma: discount that the returns were made with.

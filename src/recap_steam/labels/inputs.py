@@ -29,7 +29,7 @@ class Critic:
 
 @dataclasses.dataclass(frozen=True)
 class LabelInputs:
-    """One dataset's frames: ``returns`` in frames and ``values`` on the critic's scale, both (F,) float32 in row order.
+    """One dataset's frames, both (F,) in row order: ``returns`` float32, in frames; ``values`` float64, in returns divided by |return_min|.
 
     ``digests``: of everything that was read, by the names that a lineage record uses.
     """
@@ -88,7 +88,7 @@ def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episode
     _check_finite(values, values_path, episodes)
     digests = {f"episodes/{name}": episodes.fingerprint}
     digests |= {f"returns/{name}": digest_file(returns_path), f"values/{name}": digest_file(values_path)}
-    return LabelInputs(name, episodes, returns, values, digests)
+    return LabelInputs(name, episodes, returns, values.astype(np.float64) - critic.normalizer.offset, digests)
 
 
 def _check_finite(values: np.ndarray, path: Path, episodes: Episodes) -> None:

@@ -15,16 +15,18 @@ FILE_NAME = "normalizer.json"
 
 @dataclasses.dataclass(frozen=True)
 class ReturnNormalizer:
-    """Maps returns in frames to the critic's scale, -1 (the worst return seen in training) to 0: ``x / |return_min|``.
+    """Maps returns in frames to the critic's scale: ``x / |return_min| + offset``, where -1 + offset is the worst return seen in training.
 
-    The same function serves training targets, reward sums and evaluation, so these can never be on two scales.
+    The same function serves training targets and evaluation, and labels use the same ``scale``, so these can never be on two scales.
 
     Attributes:
         return_min: least return of the training datasets, in frames (RLinf), or of each task, by task text (the pi*0.6 paper scales
             the values of a task to (-1, 0)).
+        offset: 0 for values from -1 to 0, 1 for values from 0 to 1. Labels subtract it, so advantages do not depend on it.
     """
 
     return_min: float | dict[str, float]
+    offset: float = 0.0
 
     @property
     def per_task(self) -> bool:
@@ -51,46 +53,51 @@ class ReturnNormalizer:
         return np.array([abs(self.return_min[task]) or 1.0 for task in tasks])[prompt_codes]
 
     def normalize(self, values: np.ndarray, prompt_codes: np.ndarray, tasks: list[str]) -> np.ndarray:
-        """Return ``values`` (n,), returns or reward sums in frames, on the critic's scale, as float64."""
-        return np.asarray(values, np.float64) / self.scale(prompt_codes, tasks)
+        """Return ``values`` (n,), returns in frames, on the critic's scale, as float64."""
+        return np.asarray(values, np.float64) / self.scale(prompt_codes, tasks) + self.offset
 
     def save(self, folder: Path) -> None:
         """Write ``normalizer.json`` into a critic folder, whole or not at all."""
         path = Path(folder) / FILE_NAME
         with atomic_output(path) as temporary:
-            temporary.write_text(json.dumps({"return_min": self.return_min}, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "ReturnNormalizer":
         """Read ``normalizer.json`` of a critic folder.
 
         Raises:
-            UserError: the file is missing or is not a normaliser.
+            UserError: the file is missing or is not a normaliser; one without offset is none, since its scale would be a guess.
         """
         path = Path(folder) / FILE_NAME
         try:
             content = json.loads(path.read_text())
-            return_min = content["return_min"]
-            return cls({task: float(value) for task, value in return_min.items()} if isinstance(return_min, dict) else float(return_min))
+            return_min, offset = content["return_min"], float(content["offset"])
+            if isinstance(return_min, dict):
+                return cls({task: float(value) for task, value in return_min.items()}, offset)
+            return cls(float(return_min), offset)
         except FileNotFoundError:
             raise UserError(f"{path}: missing, so this critic's return scale is unknown; train the critic again") from None
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a return normaliser ({error}); train the critic again") from None
 
 
-def fit_normalizer(datasets: Iterable[tuple[np.ndarray, np.ndarray, list[str]]], normalization: str) -> ReturnNormalizer:
+def fit_normalizer(
+    datasets: Iterable[tuple[np.ndarray, np.ndarray, list[str]]], normalization: str, offset: float = 0.0
+) -> ReturnNormalizer:
     """Fit the return scale on the training datasets.
 
     Args:
         datasets: of each training dataset: returns (F,) in frames, prompt codes (F,) into its task texts, task texts.
         normalization: ``global`` or ``per_task``.
+        offset: see ``ReturnNormalizer``.
     """
     if normalization == "global":
-        return ReturnNormalizer(min(float(returns.min()) for returns, _, _ in datasets))
+        return ReturnNormalizer(min(float(returns.min()) for returns, _, _ in datasets), offset)
     least: dict[str, float] = {}
     for returns, prompt_codes, tasks in datasets:
         minimum = np.full(len(tasks), np.inf)
         np.minimum.at(minimum, prompt_codes, returns)
         for task, value in zip(tasks, minimum, strict=True):
             least[task] = min(float(value), least.get(task, np.inf))
-    return ReturnNormalizer(least)
+    return ReturnNormalizer(least, offset)

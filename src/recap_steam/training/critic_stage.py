@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from recap_steam import devices
-from recap_steam.config import CriticConfig, Experiment
+from recap_steam.config import CriticConfig, Experiment, camera_keys, result_parameters
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.folder import CriticCard
 from recap_steam.critics.frames import CriticFrames
@@ -28,10 +28,11 @@ from recap_steam.training.order import mixture_weights
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a critic reads of one dataset: ``returns`` (F,) float32 in frames."""
+    """What a critic reads of one dataset: ``keys`` of ``config.camera_keys``, ``returns`` (F,) float32 in frames."""
 
     episodes: Episodes
     cache: FrameCache
+    keys: dict[str, str | None]
     returns: np.ndarray
     returns_path: Path
 
@@ -60,29 +61,32 @@ def _read(experiment: Experiment, config: CriticConfig, name: str, episodes_dir:
     path = sidecar_path(dataset, name, f"returns_{config.returns_tag}")
     parameters = dataclasses.asdict(experiment.returns[config.returns_tag])
     returns = read_sidecar(path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
-    return Source(episodes, cache, returns, path)
+    return Source(episodes, cache, camera_keys(experiment, name, config.cameras), returns, path)
 
 
 def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, Source]) -> CriticTraining:
     training = [sources[name] for name in config.datasets]
     tokenizer = _tokenizer(config, training)
-    card = CriticCard(Architecture.from_config(config.model), config.cameras, config.model.image_size, config.model.max_token_len)
+    card = CriticCard(
+        architecture=Architecture.from_config(config.model),
+        cameras=config.cameras,
+        camera_maps={name: sources[name].keys for name in config.datasets},
+        image_size=config.model.image_size,
+        max_token_len=config.model.max_token_len,
+    )
     _check_vocabulary(tokenizer, card.architecture)
-    devices.seed(config.seed)
-    model = ValueCritic(card.architecture)
-    load_pretrained(model, config.model.siglip_path, config.model.gemma3_path)
     triples = [(source.returns, source.episodes.prompt_codes(), source.episodes.tasks) for source in training]
-    normalizer = fit_normalizer(triples, config.normalization)
+    normalizer = fit_normalizer(triples, config.normalization, offset=0.0 if config.normalize_to_minus_one_zero else 1.0)
 
     def labelled(name: str) -> LabelledFrames:
         source = sources[name]
         codes, tasks = source.episodes.prompt_codes(), source.episodes.tasks
-        frames = CriticFrames(source.cache, card.cameras, card.prompts(tasks, tokenizer), codes)
-        return LabelledFrames(frames, normalizer.normalize(source.returns, codes, tasks), source.episodes.frame_keys()[1])
+        frames = CriticFrames(source.cache, list(source.keys.values()), card.prompts(tasks, tokenizer), codes)
+        return LabelledFrames(frames, source.episodes, normalizer.normalize(source.returns, codes, tasks))
 
     return CriticTraining(
         config,
-        model,
+        _model(config, card.architecture),
         card,
         tokenizer,
         normalizer,
@@ -90,6 +94,17 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
         [labelled(name) for name in config.eval_datasets],
         mixture_weights(experiment, config, [source.episodes.num_frames for source in training]),
     )
+
+
+def _model(config: CriticConfig, architecture: Architecture) -> ValueCritic:
+    """The critic that training starts from; whole in process 0 only."""
+    devices.seed(config.seed)
+    with devices.blueprint():
+        model = ValueCritic(architecture)
+    devices.on_main(lambda: load_pretrained(model, config.model.siglip_path, config.model.gemma3_path))
+    if config.gradient_checkpointing:
+        model.enable_gradient_checkpointing()
+    return model
 
 
 def _tokenizer(config: CriticConfig, training: list[Source]) -> PreTrainedTokenizerFast:
@@ -108,9 +123,10 @@ def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, architecture: Architec
 
 def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Lineage:
     config = experiment.critics[tag]
-    parameters = dataclasses.asdict(config)
+    parameters = result_parameters(config)
     parameters["returns"] = dataclasses.asdict(experiment.returns[config.returns_tag])
     parameters["weights"] = {name: experiment.datasets[name].weight for name in config.datasets}
+    parameters["camera_maps"] = {name: source.keys for name, source in sources.items()}
     inputs = {f"episodes/{name}": source.episodes.fingerprint for name, source in sources.items()}
     inputs |= {f"frames/{name}": source.cache.digest for name, source in sources.items()}
     inputs |= {f"returns/{name}": digest_file(source.returns_path) for name, source in sources.items()}

@@ -5,9 +5,9 @@ import dataclasses
 import torch
 
 from recap_steam import devices
-from recap_steam.config import CriticModelConfig
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.model import ValueCritic
+from recap_steam.model_config import CriticModelConfig
 
 SIGLIP = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
 GEMMA3 = {
@@ -46,7 +46,9 @@ def critic(seed: int = 0, **changes) -> ValueCritic:
     return ValueCritic(architecture(**changes))
 
 
-def batch(n: int = 3, cameras: int = 2, tokens: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def batch(n: int = 3, cameras: int = 2, tokens: int = 5) -> tuple[torch.Tensor, ...]:
+    """The arguments of a critic's forward; every camera is there."""
     generator = torch.Generator().manual_seed(1)
-    images = torch.rand(n, cameras, 3, 16, 16, generator=generator) * 2 - 1
-    return images, torch.randint(4, 300, (n, tokens), generator=generator), torch.ones(n, tokens, dtype=torch.bool)
+    images = torch.rand(n * cameras, 3, 16, 16, generator=generator) * 2 - 1
+    camera_mask, token_mask = torch.ones(n, cameras, dtype=torch.bool), torch.ones(n, tokens, dtype=torch.bool)
+    return images, torch.arange(n * cameras), camera_mask, torch.randint(4, 300, (n, tokens), generator=generator), token_mask

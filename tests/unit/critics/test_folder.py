@@ -72,7 +72,12 @@ def test_truncated_weights_are_refused(copy):
 
 def test_evaluation_is_valid_json_with_baselines(critic_dir):
     evaluation = json.loads((critic_dir / "evaluation.json").read_text(), parse_constant=pytest.fail)
-    names = {"loss", "mae", "cat_acc_best", "cat_acc_neighbor", "spearman"}
-    titles = ("eval", "eval_train", "baseline_constant", "baseline_time")
-    assert evaluation.keys() == {f"{title}/{name}" for title in titles for name in names} | {"gap/loss", "gap/mae"}
+    values = {"loss", "mae", "cat_acc_best", "cat_acc_neighbor", "spearman"}
+    groups = {"outcome=success", "outcome=failure", "task=Open the drawer.", "task=close_it"}
+    judged = values | {f"{name}/{group}" for name in values for group in groups}
+    judged |= {"success_auc"} | {f"success_auc/time={k}" for k in range(10)}
+    expected = {f"{title}/{name}" for title in ("eval", "baseline_constant", "baseline_time") for name in judged}
+    expected |= {f"eval/calibration_{side}/decile={k}" for side in ("value", "return") for k in range(10)}
+    assert evaluation.keys() == expected | {f"eval_train/{name}" for name in values} | {"gap/loss", "gap/mae"}
     assert evaluation["baseline_constant/spearman"] is None and evaluation["baseline_time/spearman"] is not None
+    assert evaluation["baseline_constant/success_auc"] == 0.5

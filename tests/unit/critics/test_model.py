@@ -6,9 +6,10 @@ import torch
 import yaml
 from torch import nn
 
-from recap_steam.critics.architecture import EXPERT_VARIANTS, Architecture
+from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.model import ValueCritic
 from recap_steam.errors import UserError
+from recap_steam.model_config import EXPERT_VARIANTS
 from recap_steam.schema import SCHEMA_PATH
 from tests.unit.critics.small import GEMMA3, SIGLIP, architecture, batch, critic
 
@@ -19,30 +20,54 @@ def logits(model: ValueCritic, *inputs) -> torch.Tensor:
 
 
 def test_padding_of_the_prompt_changes_nothing():
-    images, tokens, mask = batch()
+    *pictures, tokens, mask = batch()
     padded = torch.cat([tokens, torch.full((3, 4), 7)], 1)
     padded_mask = torch.cat([mask, torch.zeros(3, 4, dtype=torch.bool)], 1)
     model = critic()
-    torch.testing.assert_close(logits(model, images, tokens, mask), logits(model, images, padded, padded_mask))
+    torch.testing.assert_close(logits(model, *pictures, tokens, mask), logits(model, *pictures, padded, padded_mask))
 
 
 def test_samples_do_not_see_each_other():
-    images, tokens, mask = batch()
+    images, places, *rest = batch()
     model = critic()
-    torch.testing.assert_close(logits(model, images, tokens, mask)[1:2], logits(model, images[1:2], tokens[1:2], mask[1:2]))
+    alone = logits(model, images[2:4], places[:2], *(part[1:2] for part in rest))
+    torch.testing.assert_close(logits(model, images, places, *rest)[1:2], alone)
+
+
+def test_an_absent_camera_is_as_if_the_critic_did_not_have_it():
+    """Sample 1 lacks the second of two cameras; its logits are those of a critic with one camera."""
+    images, places, camera_mask, tokens, mask = batch()
+    model, there = critic(), torch.arange(6) != 3
+    camera_mask[1, 1] = False
+    found = logits(model, images[there], places[there], camera_mask, tokens, mask)
+    one_camera = logits(model, images[2:3], torch.tensor([0]), torch.ones(1, 1, dtype=torch.bool), tokens[1:2], mask[1:2])
+    torch.testing.assert_close(found[1:2], one_camera)
+    whole = logits(model, *batch())
+    torch.testing.assert_close(found[[0, 2]], whole[[0, 2]])
+    assert (found[1] - whole[1]).abs().max() > 1e-4
+
+
+def test_defect_42_only_images_that_exist_are_encoded():
+    images, places, camera_mask, tokens, mask = batch()
+    model, encoded = critic(), []
+    model.vision.register_forward_pre_hook(lambda module, args, kwargs: encoded.append(len(kwargs["pixel_values"])), with_kwargs=True)
+    camera_mask[0, 1] = camera_mask[2, 0] = False
+    there = camera_mask.flatten()
+    logits(model, images[there], places[there], camera_mask, tokens, mask)
+    assert encoded == [4]
 
 
 def test_every_input_reaches_the_value():
     """The prefix is bidirectional: the first image token hears of the last word."""
-    images, tokens, mask = batch()
+    images, *pictures, tokens, mask = batch()
     images.requires_grad_()
     model = critic()
     hidden = model.text.embed(tokens).detach().requires_grad_()
     prefix = model.text(hidden, mask)
     keys = prefix[1][0]  # of layer 1, so after one round of attention
     assert torch.autograd.grad(keys[:, :, 0].sum(), hidden)[0][:, -1].abs().sum() > 0
-    gradient = torch.autograd.grad(model(images, tokens, mask).square().sum(), images)[0]
-    assert (gradient.abs().sum((2, 3, 4)) > 0).all()  # each camera of each sample
+    gradient = torch.autograd.grad(model(images, *pictures, tokens, mask).square().sum(), images)[0]
+    assert (gradient.abs().sum((1, 2, 3)) > 0).all()  # each camera of each sample
 
 
 def test_defect_29_no_parameter_is_without_a_reader():
@@ -115,13 +140,16 @@ def test_architecture_survives_json():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"siglip_config": {**SIGLIP, "num_attention_heads": 3}}, "siglip hidden_size is not a multiple"),
+        (
+            {"siglip_config": {**SIGLIP, "num_attention_heads": 3}},
+            r"siglip_config\.hidden_size: 16 is not a multiple of num_attention_heads 3",
+        ),
         ({"gemma3_config": {**GEMMA3, "num_attention_heads": 3}}, r"hidden size \(16\) is not a multiple of the number of attention heads"),
-        ({"gemma3_config": {**GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 3}}, "gemma3 num_attention_heads is not a multiple"),
+        ({"gemma3_config": {**GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 3}}, "4 is not a multiple of num_key_value_heads 3"),
         ({"gemma3_config": {**GEMMA3, "num_key_value_heads": 2}, "critic_expert_variant": "gemma_1m"}, "has 1 heads, not a multiple"),
-        ({"gemma3_config": {**GEMMA3, "head_dim": 7}}, "head_dim 7 is odd"),
+        ({"gemma3_config": {**GEMMA3, "head_dim": 7}}, r"gemma3_config\.head_dim: 7 is odd"),
         ({"gemma3_config": {**GEMMA3, "num_hidden_layers": 3}}, "reads 4 text layers, gemma3 has 3"),
-        ({"image_size": 20}, "image_size 20 is not a multiple of the vision tower's patch_size 8"),
+        ({"image_size": 20}, "20 is not a multiple of the vision tower's patch size 8"),
         ({"siglip_config": None}, "needs siglip_path"),
         ({"gemma3_path": "/nowhere"}, "/nowhere/config.json: not found; gemma3_path must be a local folder"),
     ],

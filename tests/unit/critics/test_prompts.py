@@ -24,15 +24,14 @@ def test_tasks_are_cleaned(task, text):
 
 def test_prompts_are_padded_to_the_batch():
     table = PromptTable(["open the drawer", "go"], TOKENIZER, 48)
-    batch = collate(np.zeros((3, 1, 4, 4, 3), np.uint8), table.take(np.array([1, 0, 1])))
+    batch = collate(np.zeros((3, 4, 4, 3), np.uint8), np.ones((3, 1), bool), table.take(np.array([1, 0, 1])))
     long, short = TOKENIZER("Task: open the drawer.")["input_ids"], TOKENIZER("Task: go.")["input_ids"]
     assert batch["tokens"].shape == (3, len(long)) and len(short) < len(long)
     assert batch["tokens"][1].tolist() == long and batch["token_mask"][1].all()
     assert batch["tokens"][0, : len(short)].tolist() == short
     assert batch["token_mask"][0].tolist() == [True] * len(short) + [False] * (len(long) - len(short))
-    assert batch["tokens"].dtype.itemsize == 8 and collate(np.zeros((1, 1, 4, 4, 3), np.uint8), table.take([1]))["tokens"].shape[1] == len(
-        short
-    )
+    alone = collate(np.zeros((1, 4, 4, 3), np.uint8), np.ones((1, 1), bool), table.take([1]))
+    assert batch["tokens"].dtype.itemsize == 8 and alone["tokens"].shape[1] == len(short)
 
 
 def test_too_long_a_prompt_is_an_error_not_a_cut():

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from recap_steam.errors import UserError
 from recap_steam.labels.inputs import critic_digest
 from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
-from tests.unit.critics.experiment import Files
+from tests.unit.critics.experiment import CAMERA, Files
 
 NAME = "rollouts"
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/compute_values.py"
@@ -51,7 +50,7 @@ def test_every_frame_gets_its_own_value(files, critic_dir, tmp_path, small_group
     output = run(files, critic_dir, tmp_path / "values.parquet", tmp_path / "state")
     sidecar = read_sidecar(output, "values", episodes, tag="value", inputs={"critic": critic_digest(critic_dir)})
     critic = load_critic(critic_dir)
-    frames = critic_frames(critic, episodes, files.frame_cache(NAME))
+    frames = critic_frames(critic, episodes, files.frame_cache(NAME), {CAMERA: CAMERA})
     for row in (0, 11, 12, 30):
         alone = evaluate_rows(critic, frames, range(row, row + 1))
         for column, values in sidecar.columns.items():
@@ -138,7 +137,6 @@ def test_a_cache_of_another_size_is_refused(files, critic_dir, tmp_path):
 
 def test_values_of_a_file_that_is_not_the_critics_camera_are_refused(files, critic_dir):
     critic = load_critic(critic_dir)
-    card = dataclasses.replace(critic.card, cameras=["observation.images.wrist"])
-    frames = critic_frames(dataclasses.replace(critic, card=card), episodes_of(files), files.frame_cache(NAME))
+    frames = critic_frames(critic, episodes_of(files), files.frame_cache(NAME), {CAMERA: "observation.images.wrist"})
     with pytest.raises(UserError, match=r"no camera 'observation\.images\.wrist'"):
         evaluate_rows(critic, frames, range(0, 1))

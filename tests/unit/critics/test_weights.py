@@ -42,7 +42,7 @@ def loaded(folders, siglip: str | None = None, gemma: str | None = None, seed: i
 @pytest.mark.parametrize("name", ["siglip", "tower"])
 def test_vision_tower_computes_what_the_pretrained_one_does(folders, name):
     tower = folders[1][name] if name == "tower" else folders[1][name].vision_model
-    images = batch()[0][:, 0]
+    images = batch()[0]
     with torch.no_grad():
         assert torch.equal(loaded(folders, siglip=name).vision(pixel_values=images).last_hidden_state, tower(images).last_hidden_state)
 
@@ -53,7 +53,7 @@ def test_keys_and_values_are_those_of_the_pretrained_text_model(folders, name):
 
     whole = folders[1][name] if name == "text" else folders[1][name].model
     text = loaded(folders, gemma=name).text
-    tokens, cache = batch()[1], DynamicCache()
+    tokens, cache = batch()[3], DynamicCache()
     everything = torch.ones(3, 1, 5, 5, dtype=torch.bool)
     with torch.no_grad():
         whole(tokens, attention_mask=dict.fromkeys(("full_attention", "sliding_attention"), everything), past_key_values=cache)

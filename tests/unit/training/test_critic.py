@@ -50,7 +50,7 @@ def test_targets_are_the_normalised_returns_of_the_right_frames(files):
     batch = critic.load(np.array([0, first_rollout_frame, last_rollout_frame]), rngs(3))
     assert batch["target"].tolist() == pytest.approx([-7 / 21, -1.0, 0.0])
     blank = critic.load(np.array([first_rollout_frame + 1]), rngs(1))
-    assert blank["images"][0, 0, 0, 0].tolist() == [30, 20, 20]  # frame 1 of episode 0; see tests.datasets.image
+    assert blank["images"][0, 0, 0].tolist() == [30, 20, 20]  # frame 1 of episode 0; see tests.datasets.image
 
 
 def test_prompts_follow_the_episode(files):
