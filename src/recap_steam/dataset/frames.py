@@ -3,7 +3,9 @@
 import functools
 import hashlib
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ STAGE = "cache_frames"
 REMEDY = rerun("cache_frames")
 DIGEST_KEY = b"sha256"
 BATCH_ROWS = 256  # frames per record batch: row r is in batch r // 256
+AHEAD = 16  # frames of a camera that are decoded before they are written
 
 
 def frames_stage(
@@ -44,8 +47,7 @@ def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[st
         UserError: unknown camera; missing or unreadable video or image; full disk.
     """
     require_videos(dataset, episodes, cameras)
-    readers = {"video": read_video, "image": read_stills}
-    streams = [readers[dataset.camera_dtype(camera)](dataset, episodes, camera) for camera in cameras]
+    streams = [_ahead(_images(dataset, episodes, camera, image_size)) for camera in cameras]
     parameters = {"cameras": list(cameras), "image_size": image_size}
     statistics = {"num_frames": episodes.num_frames}
     lineage = Lineage(STAGE, dataset.name, episodes.fingerprint, parameters, {}, statistics, code_digest(__name__))
@@ -63,10 +65,25 @@ def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[st
             next(stream, None)  # lets the reader check that the last video ends with its episode
 
 
+def _images(dataset: Dataset, episodes: Episodes, camera: str, image_size: int) -> Iterator[np.ndarray]:
+    read = {"video": read_video, "image": read_stills}[dataset.camera_dtype(camera)]
+    for image in read(dataset, episodes, camera):
+        yield resize_with_pad(image, image_size)
+
+
+def _ahead(images: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """``images`` in order, made in a thread of their own: cameras are decoded side by side, and while others are written."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = deque(pool.submit(next, images, None) for _ in range(AHEAD))
+        while (image := waiting.popleft().result()) is not None:
+            waiting.append(pool.submit(next, images, None))
+            yield image
+
+
 def _column(stream: Iterator[np.ndarray], rows: int, image_size: int) -> pa.Array:
     images = np.empty((rows, image_size, image_size, 3), dtype=np.uint8)
     for row in range(rows):
-        images[row] = resize_with_pad(next(stream), image_size)
+        images[row] = next(stream)
     return pa.Array.from_buffers(pa.binary(image_size * image_size * 3), rows, [None, pa.py_buffer(images)])
 
 
