@@ -24,7 +24,12 @@ from recap_steam.sidecar import read_sidecar, sidecar_path, write_sidecar
 from tests.datasets import write_v30
 
 CAMERA = "observation.images.front"
-MODEL = {"image_size": 16, "siglip_config": {"hidden_size": 8}, "gemma3_config": {"hidden_size": 8}}
+LAYERS = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
+MODEL = {
+    "image_size": 16,
+    "siglip_config": {**LAYERS, "num_hidden_layers": 1, "patch_size": 16},
+    "gemma3_config": {**LAYERS, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 512},
+}
 TRAINING = {"cameras": [CAMERA], "optim": {"lr": 1e-3}, "max_steps": 100, "global_batch_size": 8}
 RESULTS = Path("results/small")
 
@@ -127,14 +132,24 @@ def write_critic(experiment: Experiment) -> None:
         returns = read_sidecar(sidecar(experiment, name, "returns_fail40"), "returns", episodes, ["return"]).columns["return"]
         parts.append((returns, episodes.prompt_codes(), episodes.tasks))
     fit_normalizer(parts, "global").save(folder)
-    metrics = {"eval/mae": 0.081, "eval/spearman": 0.74, "eval/cat_acc_best": 0.21, "eval/loss": 3.1, "eval_train/mae": 0.06}
-    metrics |= {"baseline_constant/mae": 0.24, "baseline_constant/spearman": None, "baseline_time/mae": 0.177}
-    (folder / "evaluation.json").write_text(json.dumps(metrics))
+    (folder / "evaluation.json").write_text(json.dumps(critic_evaluation()))
     (folder / "lineage.json").write_text(
         lineage("train_critic", "value", parameters={"returns": dataclasses.asdict(experiment.returns["fail40"])}).to_json()
     )
     (folder / "model.safetensors").write_bytes(b"weights")
-    write_metrics(folder, "eval/mae", "eval_train/mae", **{"baseline_time/mae": 0.177})
+    write_metrics(folder, "eval/mae", "eval_train/mae", "eval/loss", "eval_train/loss", **{"baseline_time/mae": 0.177})
+
+
+def critic_evaluation() -> dict[str, float | None]:
+    """Metrics under the names that training gives them; a rank correlation with a constant is null."""
+    metrics = {"eval/mae": 0.081, "eval/spearman": 0.74, "eval/cat_acc_best": 0.21, "eval/loss": 3.1, "eval_train/mae": 0.06}
+    metrics |= {"baseline_constant/mae": 0.24, "baseline_constant/spearman": None, "baseline_time/mae": 0.177, "gap/mae": 0.021}
+    for group, mae, time_mae, constant_mae in (("outcome=failure", 0.1, 0.2, 0.3), ("outcome=success", 0.06, 0.15, 0.18)):
+        metrics |= {f"eval/mae/{group}": mae, f"baseline_time/mae/{group}": time_mae, f"baseline_constant/mae/{group}": constant_mae}
+    for tenth in range(10):
+        metrics |= {f"eval/calibration_value/decile={tenth}": -1 + tenth / 10, f"eval/calibration_return/decile={tenth}": -0.9 + tenth / 11}
+        metrics |= {f"eval/success_auc/time={tenth}": 0.6 + tenth / 30, f"baseline_time/success_auc/time={tenth}": 0.5}
+    return metrics
 
 
 def write_values(experiment: Experiment, name: str) -> None:
@@ -153,8 +168,9 @@ def write_policy(tag: str, advantage_tag: str | None) -> None:
     folder = RESULTS / "policies" / tag
     folder.mkdir(parents=True)
     (folder / "lineage.json").write_text(lineage("train_policy", tag).to_json())
-    shares = {"positive_conditional": 0.28, "positive_unconditional": 0.12, "negative_unconditional": 0.6}
-    routing = {f"train/share_{branch}": share for branch, share in shares.items()} | {"train/unconditional_rate": 0.3}
+    counts = {"positive_conditional": 28, "positive_unconditional": 12, "negative_unconditional": 60}
+    routing = {f"train/count_{branch}": count for branch, count in counts.items()} | {"train/unconditional_rate": 0.3}
+    routing |= {f"train/loss_{branch}": 0.2 + count / 1000 for branch, count in counts.items()}
     write_metrics(folder, *("flip/positive_plain", "flip/noise") * bool(advantage_tag), **routing if advantage_tag else {})
 
 

@@ -55,10 +55,12 @@ REPORT_FILES = [
     "index.html",
     "summary.txt",
     "success.png",
+    "critic_evaluation.png",
+    "critic_training.png",
     "values.png",
     "advantages.png",
     "positive_rate.png",
-    "training.png",
+    "policy_training.png",
 ]
 
 

@@ -28,11 +28,13 @@ EXAMPLES = {
     "success by arm": """
         SELECT tag, policy, guidance_scale, sum(success::INT) AS successes, count(*) AS episodes, avg(num_frames) AS mean_frames
         FROM evaluations GROUP BY ALL ORDER BY ALL""",
+    "critics beside the predictors that see no image": """
+        PIVOT (SELECT tag, metric, predictor, value FROM critic_evaluations WHERE part IS NULL) ON predictor USING any_value(value)""",
     "last logged metrics": """
         SELECT kind, tag, metric, arg_max(value, step) AS last_value, max(step) AS step FROM metrics GROUP BY ALL ORDER BY ALL""",
 }
 HELP = (
-    "Type SQL on one line. Tables: episodes, returns, values, advantages, evaluations, metrics.\n"
+    "Type SQL on one line. Tables: episodes, returns, values, advantages, evaluations, critic_evaluations, metrics.\n"
     "Also: tables (and their columns), examples (list), N (run example N), help, quit."
 )
 TABLES = "SELECT table_name, list(column_name ORDER BY ordinal_position) AS columns FROM information_schema.columns GROUP BY 1 ORDER BY 1"
@@ -43,6 +45,7 @@ def open_catalogue(experiment: Experiment, results_dir: Path) -> duckdb.DuckDBPy
     connection = duckdb.connect()
     results = Results(experiment, results_dir)
     views = {"episodes": _episodes(results), "evaluations": _evaluations(results), "metrics": _metrics(results)}
+    views["critic_evaluations"] = _critic_evaluations(results)
     views |= {kind: _sidecars(results, kind) for kind in SCHEMAS}
     for name, selects in views.items():
         if selects:
@@ -83,6 +86,18 @@ def _metrics(results: Results) -> list[str]:
         f"SELECT {_text(kind)} AS kind, {_text(tag)} AS tag, (json->>'step')::BIGINT AS step, metric, (json->>metric)::DOUBLE AS value "
         f"FROM (SELECT json, unnest(json_keys(json)) AS metric FROM read_ndjson_objects({_text(path)})) WHERE metric <> 'step'"
         for kind, tag, path in files
+        if path.exists()
+    ]
+
+
+def _critic_evaluations(results: Results) -> list[str]:
+    """Long form: one row a number. ``predictor`` eval, eval_train, baseline_...; ``part`` such as outcome=success, NULL for the whole."""
+    files = {tag: results.root / "critics" / tag / "evaluation.json" for tag in results.experiment.critics}
+    return [
+        f"SELECT {_text(tag)} AS tag, split_part(name, '/', 1) AS predictor, split_part(name, '/', 2) AS metric, "
+        "nullif(substr(name, length(predictor) + length(metric) + 3), '') AS part, (json->>name)::DOUBLE AS value "
+        f"FROM (SELECT json, unnest(json_keys(json)) AS name FROM read_json_objects({_text(path)}))"
+        for tag, path in files.items()
         if path.exists()
     ]
 

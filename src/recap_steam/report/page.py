@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from recap_steam.config import Experiment
 from recap_steam.files import atomic_output
-from recap_steam.report import figures, provenance, series, tables, verdict
+from recap_steam.report import critic_scores, figures, provenance, series, tables, training_figures, verdict
 from recap_steam.report.results import Results
 from recap_steam.report.tables import Table
 from recap_steam.report.verdict import ArmSummary
@@ -24,17 +24,20 @@ SUCCESS_NOTE = (
 CRITIC_NOTE = (
     "The time-only and the constant predictor see no image: the training targets by time in the episode, and all of them. A critic that "
     "does not beat the time-only predictor has learned nothing about outcomes that a clock does not know. A critic that is much better on "
-    "training frames than held out over-fits. Bin accuracy: the most likely bin is the target's; bins are narrow, so it is low."
+    "training frames than held out over-fits; that is said here where the gap is more than a fifth of the held-out error. Bin accuracy: "
+    "the most likely bin is the target's; bins are narrow, so it is low. Success AUC: the chance that the value ranks a frame of a success "
+    "above one of a failure at the same tenth of the episode, mean over the tenths. All numbers: evaluation.json."
 )
 LABEL_NOTE = (
     "A frame is positive when its advantage reaches the threshold, when it belongs to a demonstration, or, by option, to an intervention."
 )
 POLICY_NOTE = (
-    "Loss: mean over the last tenth of training. Flip test: mean distance (L2 a step, normalised action units) between the actions sampled "
-    "with and without the indicator for the same frames and noise, beside the distance between two noises without it; 0 means that the "
-    "indicator is ignored. The last columns are shares of training samples by label and by whether the indicator was shown; indicator "
-    "dropped is the realised rate."
+    "Loss: flow-matching error in normalised action units, mean over the last tenth of training. Indicator dropped: the realised rate "
+    "among the samples that could show it. Flip test: mean distance (L2 a step, normalised action units) between the actions sampled with "
+    "and without the indicator for the same frames and noise, beside the distance between two noises without it; 0 means that the "
+    "indicator is ignored."
 )
+BRANCH_NOTE = "All training samples by their label and by whether their prompt showed it; loss as above, over the samples of the branch."
 STAGE_NOTE = (
     "What the experiment file assigns; a stage reads no other dataset. Checked before anything runs: held-out datasets are not trained on, "
     "and no initial state of an evaluation or of a collected held-out dataset occurs in training data collected on the same task."
@@ -44,9 +47,10 @@ LINEAGE_NOTE = "Each artefact states what made it; every consumer checks this be
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A heading, a table, a figure and a note, each optional, in this order."""
+    """A heading, sentences, a table, a figure and a note, each optional, in this order."""
 
     heading: str = ""
+    sentences: list[str] = dataclasses.field(default_factory=list)
     table: Table | None = None
     figure: str = ""
     alt: str = ""
@@ -86,10 +90,12 @@ def draw_figures(results: Results, evaluations: dict[str, list[ArmSummary]], out
     """Draw every figure; return the names of those that have something to show."""
     drawings = {
         "success.png": (figures.draw_success, {tag: series.arm_points(summaries) for tag, summaries in evaluations.items()}),
-        "values.png": (figures.draw_values, series.value_curves(results)),
+        "critic_evaluation.png": (training_figures.draw_critics, critic_scores.critic_curves(results)),
+        "critic_training.png": (training_figures.draw_training, series.training_panels(results, "critics")),
+        "values.png": (training_figures.draw_values, series.value_curves(results)),
         "advantages.png": (figures.draw_advantages, series.advantage_histograms(results)),
         "positive_rate.png": (figures.draw_positive_rate, series.positive_rates(results)),
-        "training.png": (figures.draw_training, series.training_curves(results)),
+        "policy_training.png": (training_figures.draw_training, series.training_panels(results, "policies")),
     }
     for name, (draw, data) in drawings.items():
         with atomic_output(output_dir / name) as path:
@@ -107,7 +113,7 @@ def _sections(results: Results, evaluations: dict[str, list[ArmSummary]], shown:
         Section("evaluation", "Evaluation", _evaluation_blocks(evaluations)),
         Section("critic", "Critic", _critic_blocks(results, shown)),
         Section("labels", "Labels", _label_blocks(results)),
-        Section("policies", "Policies", _blocks(tables.policy_table(results), note=POLICY_NOTE)),
+        Section("policies", "Policies", _policy_blocks(results, shown)),
         Section("data", "Data", _data_blocks(results)),
         Section("lineage", "Lineage", _blocks(provenance.lineage_table(results), note=LINEAGE_NOTE)),
     ]
@@ -116,23 +122,24 @@ def _sections(results: Results, evaluations: dict[str, list[ArmSummary]], shown:
 def _evaluation_blocks(evaluations: dict[str, list[ArmSummary]]) -> list[Block]:
     blocks = []
     for tag, summaries in evaluations.items():
-        blocks.append(Block(tag, tables.success_table(summaries)))
+        blocks.append(Block(tag, table=tables.success_table(summaries)))
         if len(summaries) > 2:
             pairs = verdict.pairs([summary.arm for summary in summaries])
-            blocks.append(Block(f"{tag}: every pair of arms", tables.pairs_table(pairs)))
+            blocks.append(Block(f"{tag}: every pair of arms", table=tables.pairs_table(pairs)))
     if blocks:
         blocks.insert(0, Block(figure="success.png", alt="Success rate by arm with 95 % intervals", note=SUCCESS_NOTE))
     return blocks
 
 
 def _critic_blocks(results: Results, shown: set[str]) -> list[Block]:
-    blocks = _blocks(tables.critic_table(results), note=CRITIC_NOTE)
-    if "values.png" in shown:
-        alt = "Value and return over two episodes"
-        blocks.append(Block("Value over an episode", figure="values.png", alt=alt, note=series.EPISODE_RULE))
-    if "training.png" in shown:
-        blocks.append(Block("Training of critics and policies", figure="training.png", alt="Training curves"))
-    return blocks
+    scores = critic_scores.critic_table(results)
+    blocks = [Block(sentences=critic_scores.gap_sentences(results), table=scores, note=CRITIC_NOTE)] if scores.rows else []
+    alt = "Mean return by tenth of predicted value, and AUC of the value for success over the tenths of an episode"
+    blocks += _figure("Calibration and success", "critic_evaluation.png", alt, shown)
+    groups = {group: critic_scores.group_table(results, group) for group in ("outcome", "task")}
+    blocks += [Block(f"By {group}", table=table) for group, table in groups.items() if table.rows]
+    blocks += _figure("Learning curves", "critic_training.png", "Loss and error, held out and on training frames", shown)
+    return blocks + _figure("Value over an episode", "values.png", "Value and return over two episodes", shown, series.EPISODE_RULE)
 
 
 def _label_blocks(results: Results) -> list[Block]:
@@ -143,20 +150,33 @@ def _label_blocks(results: Results) -> list[Block]:
     return blocks
 
 
+def _policy_blocks(results: Results, shown: set[str]) -> list[Block]:
+    blocks = _blocks(tables.policy_table(results), note=POLICY_NOTE)
+    branches = tables.branch_table(results)
+    if branches.rows:
+        blocks.append(Block("By branch", table=branches, note=BRANCH_NOTE))
+    return blocks + _figure("Learning curves", "policy_training.png", "Loss, loss by branch and flip test over optimiser steps", shown)
+
+
 def _data_blocks(results: Results) -> list[Block]:
     blocks = _blocks(provenance.data_table(results))
-    return [*blocks, Block("Which data feeds which stage", provenance.stage_table(results), note=STAGE_NOTE)] if blocks else []
+    return [*blocks, Block("Which data feeds which stage", table=provenance.stage_table(results), note=STAGE_NOTE)] if blocks else []
 
 
 def _blocks(table: Table, note: str = "") -> list[Block]:
     return [Block(table=table, note=note)] if table.rows else []
 
 
+def _figure(heading: str, name: str, alt: str, shown: set[str], note: str = "") -> list[Block]:
+    return [Block(heading, figure=name, alt=alt, note=note)] if name in shown else []
+
+
 def plain_text(name: str, sentences: list[str], sections: list[Section]) -> str:
-    """The verdict and every table but the lineage, for terminals and logs."""
+    """The verdict, the sentences and every table but the lineage, for terminals and logs."""
     parts = [f"Experiment {name}"] + ["\n".join(f"* {sentence}" for sentence in sentences)] * bool(sentences)
     for section in sections:
         for block in section.blocks:
+            parts += ["\n".join(f"* {sentence}" for sentence in block.sentences)] * bool(block.sentences)
             if block.table and section.anchor != "lineage":
                 title = f"{section.title}: {block.heading}" if block.heading else section.title
                 parts.append(f"{title}\n{tabulate(block.table.rows, block.table.head, disable_numparse=True)}")

@@ -5,8 +5,11 @@ import numpy as np
 from recap_steam.config import CriticConfig
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.dataset.frames import FrameCache
-from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates, TrainingCurve, ValueCurve
+from recap_steam.policy.routing import BRANCHES
+from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates
 from recap_steam.report.results import Results
+from recap_steam.report.tables import branch_name
+from recap_steam.report.training_figures import TrainingCurve, TrainingPanel, ValueCurve
 from recap_steam.report.verdict import ArmSummary
 
 STRIP_FRAMES = 5
@@ -107,26 +110,34 @@ def _curve(episodes: Episodes, position: int, value: np.ndarray, target: np.ndar
     )
 
 
-TRAINING_PANELS = {  # title: (kind of training, {logged metric: what the legend adds to the tag})
-    "critic: training loss, nats": ("critics", {"train/loss": ""}),
-    "critic: MAE, normalised return": (
-        "critics",
-        {"eval/mae": ", held out", "eval_train/mae": ", training frames", "baseline_time/mae": ", time only"},
-    ),
-    "policy: training loss, flow matching": ("policies", {"train/loss": ""}),
-    "policy: flip test, normalised action": ("policies", {"flip/positive_plain": "", "flip/noise": ", two noises"}),
+PANELS = {  # by kind of training: title, unit, {logged metric: what the legend adds to the tag}
+    "critics": [
+        ("loss", "nats", {"eval/loss": ", held out", "eval_train/loss": ", training frames", "baseline_time/loss": ", time only"}),
+        (
+            "error",
+            "MAE, normalised return",
+            {"eval/mae": ", held out", "eval_train/mae": ", training frames", "baseline_time/mae": ", time only"},
+        ),
+        ("training loss", "nats", {"train/loss": ""}),
+        ("held-out rank correlation", "Spearman", {"eval/spearman": "", "baseline_time/spearman": ", time only"}),
+    ],
+    "policies": [
+        ("training loss", "flow-matching error", {"train/loss": ""}),
+        ("training loss by branch", "flow-matching error", {f"train/loss_{name}": f", {branch_name(name)}" for name in BRANCHES}),
+        ("flip test", "normalised action", {"flip/positive_plain": "", "flip/noise": ", two noises"}),
+    ],
 }
 SHOWN_POINTS = 100
 
 
-def training_curves(results: Results) -> dict[str, list[TrainingCurve]]:
-    """By panel, one curve a tag and metric that was logged; of many steps, means over equal spans."""
-    panels = {}
-    for title, (kind, metrics) in TRAINING_PANELS.items():
-        logs = {tag: results.metrics(kind, tag) for tag in getattr(results.experiment, kind)}
+def training_panels(results: Results, kind: str) -> list[TrainingPanel]:
+    """Learning curves of all ``critics`` or ``policies``: by panel, one curve a tag and logged metric; of many steps, means over spans."""
+    logs = {tag: results.metrics(kind, tag) for tag in getattr(results.experiment, kind)}
+    panels = []
+    for title, unit, metrics in PANELS[kind]:
         curves = [_training_curve(tag + suffix, log, metric) for tag, log in logs.items() for metric, suffix in metrics.items()]
-        if any(len(curve.steps) for curve in curves):
-            panels[title] = [curve for curve in curves if len(curve.steps)]
+        if drawn := [curve for curve in curves if len(curve.steps)]:
+            panels.append(TrainingPanel(title, unit, drawn))
     return panels
 
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
+from recap_steam.config import PolicyConfig
 from recap_steam.policy.routing import BRANCHES
 from recap_steam.report.results import Results
 from recap_steam.report.verdict import ArmSummary, Pair, format_p
@@ -57,51 +59,56 @@ def pairs_table(pairs: list[Pair]) -> Table:
     return Table(head, rows)
 
 
-CRITIC_METRICS = {
-    "loss": "loss, nats",
-    "mae": "MAE, normalised return",
-    "spearman": "Spearman",
-    "cat_acc_best": "bin accuracy",
-    "cat_acc_neighbor": "within a bin",
-}
-CRITIC_SOURCES = {
-    "eval": "critic, held out",
-    "baseline_time": "time only, held out",
-    "baseline_constant": "constant, held out",
-    "eval_train": "critic, training frames",
-}
-
-
-def critic_table(results: Results) -> Table:
-    """Metrics of every critic beside the two predictors that see no image, and on what it learned from."""
-    rows = []
-    for tag in results.experiment.critics:
-        evaluation = results.document("critics", tag, "evaluation.json") or {}
-        for source, name in CRITIC_SOURCES.items():
-            values = [evaluation.get(f"{source}/{metric}") for metric in CRITIC_METRICS]
-            if any(value is not None for value in values):
-                rows.append([tag, name, *(number(value) for value in values)])
-    return Table(["critic", "predictor", *CRITIC_METRICS.values()], rows)
-
-
 def policy_table(results: Results) -> Table:
-    """Training of every policy: losses, flip test beside its noise scale, and how the samples were routed."""
-    head = ["policy", "labels", "starts from", "steps", "loss", "flip test", "same, two noises", "indicator dropped", "positive, shown"]
-    head += ["positive, dropped", "negative, shown", "negative, plain"]
+    """Training of every policy: where it started, its loss, and the flip test beside its noise scale."""
+    head = ["policy", "labels", "starts from", "steps", "loss", "indicator dropped", "flip test", "same, two noises"]
     rows = []
     for tag, config in results.experiment.policies.items():
         log = results.metrics("policies", tag)
-        if not log:
-            continue
-        late = [row["step"] > 0.9 * log[-1]["step"] for row in log]
-        loss = _mean(log[row].get("train/loss") for row in np.flatnonzero(late))
-        flip = [_last(log, f"flip/{name}") for name in ("positive_plain", "noise")]
-        dropped = _mean(row.get("train/unconditional_rate") for row in log)
-        shares = [_mean(row.get(f"train/share_{branch}") for row in log) for branch in BRANCHES]
-        start = config.init_from or "base model"
-        routing = [percent_or_missing(value) for value in (dropped, *shares)]
-        rows.append([tag, config.advantage_tag or "none", start, str(log[-1]["step"]), number(loss), *map(number, flip), *routing])
+        if log:
+            loss, dropped = _mean(row.get("train/loss") for row in _late(log)), _mean(row.get("train/unconditional_rate") for row in log)
+            flip = [number(_last(log, f"flip/{name}")) for name in ("positive_plain", "noise")]
+            labels = config.advantage_tag or "none"
+            rows.append([tag, labels, starts_from(config), str(log[-1]["step"]), number(loss), percent_or_missing(dropped), *flip])
     return Table(head, rows)
+
+
+def starts_from(config: PolicyConfig) -> str:
+    """The weights that a policy's training starts from."""
+    if config.init_from:
+        return f"policy {config.init_from}"
+    return f"base {Path(config.model.pretrained_path).name}" if config.model.pretrained_path else "random weights"
+
+
+def branch_table(results: Results) -> Table:
+    """Samples and loss of every branch that a conditional policy trained: positive or negative label, indicator shown or dropped."""
+    rows = []
+    for tag in results.experiment.policies:
+        log = results.metrics("policies", tag)
+        counts = {branch: sum(row.get(f"train/count_{branch}") or 0 for row in log) for branch in BRANCHES}
+        for branch, count in counts.items():
+            if count:
+                loss = _branch_loss(_late(log), branch)
+                rows.append([tag, branch_name(branch), f"{count:,.0f}", percent(count / sum(counts.values())), number(loss)])
+    return Table(["policy", "branch", "samples", "share", "loss"], rows)
+
+
+def branch_name(branch: str) -> str:
+    """``positive_conditional`` as people read it."""
+    return branch.replace("_", ", ")
+
+
+def _branch_loss(log: list[dict], branch: str) -> float | None:
+    """Mean loss over the samples of a branch, not over steps: a step may hold few of them."""
+    rows = [row for row in log if row.get(f"train/loss_{branch}") is not None]
+    if not rows:
+        return None
+    return float(np.average([row[f"train/loss_{branch}"] for row in rows], weights=[row[f"train/count_{branch}"] for row in rows]))
+
+
+def _late(log: list[dict]) -> list[dict]:
+    """The last tenth of training."""
+    return [row for row in log if row["step"] > 0.9 * log[-1]["step"]]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -29,6 +29,10 @@ def test_views_cover_every_tag_and_dataset(connection):
     assert connection.execute("SELECT count(*) FROM returns").fetchone()[0] == frames
     assert connection.execute("SELECT count(*) FROM evaluations WHERE policy = 'recap'").fetchone()[0] == 100
     assert connection.execute("SELECT value FROM metrics WHERE tag = 'value' AND metric = 'eval/mae' ORDER BY step").fetchone()[0] == 0.095
+    found = connection.execute(
+        "SELECT predictor, metric, part, value FROM critic_evaluations WHERE round(value, 3) IN (0.1, 0.24)"
+    ).fetchall()
+    assert sorted(found) == [("baseline_constant", "mae", None, 0.24), ("eval", "mae", "outcome=failure", 0.1)]
 
 
 @pytest.mark.parametrize("title", catalogue.EXAMPLES)

@@ -1,5 +1,6 @@
 """The report of a finished experiment, of parts of one, and of results that do not belong together."""
 
+import dataclasses
 import html
 import json
 import re
@@ -16,13 +17,16 @@ import pytest
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
-from recap_steam.report import page, provenance, series, tables
+from recap_steam.report import critic_scores, page, provenance, series, tables
 from recap_steam.report.results import Results
 from tests.datasets import image, write_v21
 from tests.experiments import RESULTS, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
-FIGURES = ("success.png", "values.png", "advantages.png", "positive_rate.png", "training.png")
+FIGURES = (
+    *("success.png", "critic_evaluation.png", "critic_training.png", "values.png"),
+    *("advantages.png", "positive_rate.png", "policy_training.png"),
+)
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def built(finished, tmp_path_factory) -> tuple[Path, str]:
 def test_page_is_local_and_whole(built):
     folder, _ = built
     text = (folder / "index.html").read_text()
-    assert re.findall(r'src="([^"]+)"', text) == ["success.png", "values.png", "training.png", "advantages.png", "positive_rate.png"]
+    assert re.findall(r'src="([^"]+)"', text) == list(FIGURES)
     assert "http" not in text and "<script" not in text
     assert sorted(path.name for path in folder.iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
     for name in FIGURES:
@@ -171,7 +175,7 @@ def test_stage_table_states_what_feeds_what(results):
 
 
 def test_critic_stands_beside_its_baselines(results):
-    mae = {row[1]: row[3] for row in tables.critic_table(results).rows}
+    mae = {row[1]: row[3] for row in critic_scores.critic_table(results).rows}
     expected = {
         "critic, held out": "0.081",
         "time only, held out": "0.177",
@@ -179,6 +183,84 @@ def test_critic_stands_beside_its_baselines(results):
         "critic, training frames": "0.060",
     }
     assert mae == expected
+
+
+def test_outcomes_stand_beside_the_same_baselines(results):
+    table = critic_scores.group_table(results, "outcome")
+    columns = [table.head.index(name) for name in ("MAE, normalised return", "MAE, time only", "MAE, constant")]
+    assert {row[1]: [row[column] for column in columns] for row in table.rows} == {
+        "failure": ["0.100", "0.200", "0.300"],
+        "success": ["0.060", "0.150", "0.180"],
+    }
+    assert critic_scores.group_table(results, "task").rows == []  # there is one task only
+
+
+def test_task_texts_are_taken_as_they_are(here):
+    path = RESULTS / "critics/value/evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eval/mae/task=open a/b=c": 0.5}))
+    [row] = critic_scores.group_table(Results(load_experiment(small_config()), RESULTS), "task").rows
+    assert row[1] == "open a/b=c" and "0.500" in row
+
+
+@pytest.mark.parametrize(
+    ("held_out", "training", "end"),
+    [
+        (0.081, 0.06, "gap +0.021 (26 % of the held-out error): the critic over-fits."),
+        (0.081, 0.07, "gap +0.011 (14 % of the held-out error): the gap is small."),
+        (0.05, 0.06, "gap -0.010 (-20 % of the held-out error): the gap is small."),
+        (0.0, 0.0, "gap +0.000 (no error at all): the gap is small."),
+    ],
+)
+def test_over_fitting_is_said_in_a_sentence(here, held_out, training, end):
+    metrics = {"eval/mae": held_out, "eval_train/mae": training, "gap/mae": held_out - training}
+    (RESULTS / "critics/value/evaluation.json").write_text(json.dumps(metrics))
+    text = build(small_config(), here / "report")
+    sentence = f"value: MAE {held_out:.3f} held out, {training:.3f} on training frames, {end}"
+    assert sentence in text and sentence in (here / "report/summary.txt").read_text()
+
+
+def test_critic_curves_are_the_metrics_of_each_tenth(results):
+    (curves,) = critic_scores.critic_curves(results)
+    assert np.allclose(curves.value, -1 + np.arange(10) / 10) and np.allclose(curves.target, -0.9 + np.arange(10) / 11)
+    assert np.allclose(curves.success_auc["critic, held out"], 0.6 + np.arange(10) / 30)
+    assert np.allclose(curves.success_auc["time only, held out"], 0.5)
+
+
+def test_a_critic_without_held_out_data_has_no_curves_and_no_judgement(here):
+    (RESULTS / "critics/value/evaluation.json").write_text(json.dumps({"eval_train/mae": 0.06, "eval_train/loss": 3.0}))
+    text = build(small_config(), here / "report")
+    assert "critic_evaluation.png" not in text and "over-fits." not in text and "critic, training frames" in text
+
+
+def test_learning_curves_show_held_out_beside_training_frames(results):
+    panels = {panel.title: [curve.label for curve in panel.curves] for panel in series.training_panels(results, "critics")}
+    assert panels["loss"] == ["value, held out", "value, training frames"]
+    assert panels["error"] == ["value, held out", "value, training frames", "value, time only"]
+    assert "training loss by branch" in {panel.title for panel in series.training_panels(results, "policies")}
+
+
+def test_policies_state_their_start_and_what_each_branch_saw(results):
+    starts = {row[0]: row[2] for row in tables.policy_table(results).rows}
+    assert starts == {"start": "random weights", "filtered": "random weights", "recap": "random weights"}
+    rows = tables.branch_table(results).rows
+    assert [row[2:] for row in rows] == [["2,800", "28 %", "0.228"], ["1,200", "12 %", "0.212"], ["6,000", "60 %", "0.260"]]
+    assert {row[0] for row in rows} == {"recap"}  # imitation has no branches
+
+
+def test_start_of_training_is_the_policy_or_the_base(results):
+    policy = results.experiment.policies["recap"]
+    base = dataclasses.replace(policy, model=dataclasses.replace(policy.model, pretrained_path="weights/pi05_base"))
+    assert tables.starts_from(base) == "base pi05_base"
+    assert tables.starts_from(dataclasses.replace(policy, init_from="start")) == "policy start"
+
+
+def test_branch_loss_is_over_samples_not_steps(here):
+    rows = [{"step": step, "train/loss": 1.0} for step in range(1, 101)]
+    rows[98] |= {"train/count_positive_conditional": 9, "train/loss_positive_conditional": 1.0}
+    rows[99] |= {"train/count_positive_conditional": 1, "train/loss_positive_conditional": 2.0}
+    (RESULTS / "policies/recap/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [row] = tables.branch_table(Results(load_experiment(small_config()), RESULTS)).rows
+    assert row[2:] == ["10", "100 %", "1.100"]
 
 
 def test_lineage_of_every_artefact(results):

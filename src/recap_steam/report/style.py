@@ -1,0 +1,46 @@
+"""The style of every figure: readable in print and for the colour-blind (Okabe-Ito palette)."""
+
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, GREY = "#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#8A8F98"
+CYCLE = (BLUE, VERMILION, GREEN, ORANGE, SKY, GREY)
+GROUPS = {"demonstration": GREY, "success": BLUE, "failure": VERMILION, "intervention": GREEN}
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": BLACK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E8EB",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 150,
+}
+styled = matplotlib.rc_context(STYLE)  # a decorator: the style holds inside the function only
+WIDTH = 9.0  # inches: 1350 pixels, the width of the page on a dense display
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    return Figure(figsize=(width, height))  # no pyplot: no global state, no display
+
+
+@styled
+def draw_nothing(path: Path, message: str) -> None:
+    """The figure is a declared output, so it exists even when there is nothing to show."""
+    figure = new_figure(1.0)
+    figure.text(0.5, 0.5, message, ha="center", va="center", color=GREY)
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    # no software version or date in the file: the same results give the same bytes
+    figure.savefig(path, format="png", metadata={"Software": None})
