@@ -6,12 +6,14 @@ a slice does not hold is an attribute that does not exist: a stage cannot read w
 """
 
 import dataclasses
+import functools
 import os
 import types
 import typing
 from typing import Any
 
 from recap_steam.errors import UserError
+from recap_steam.model_config import CriticModelConfig, PolicyModelConfig
 from recap_steam.schema import with_defaults
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
@@ -93,24 +95,6 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CriticModelConfig:
-    siglip_path: str | None
-    gemma3_path: str | None
-    tokenizer_path: str | None
-    image_size: int
-    siglip_config: dict | None
-    gemma3_config: dict | None
-    critic_expert_variant: str
-    num_bins: int
-    v_min: float
-    v_max: float
-    value_dropout: float
-    freeze_vlm: bool
-    freeze_vision_encoder: bool
-    max_token_len: int
-
-
-@dataclasses.dataclass(frozen=True)
 class CriticEvalConfig:
     max_samples: int
     selection_metric: str
@@ -136,36 +120,6 @@ class AdvantagesConfig:
     positive_quantile: float
     pool: str
     intervention_positive: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class SmallPi05Config:
-    width: int
-    mlp_dim: int
-    depth: int
-    head_dim: int
-    expert_width: int
-    expert_mlp_dim: int
-    vision_width: int
-    vision_mlp_dim: int
-    vision_depth: int
-    vision_heads: int
-    patch_size: int
-    vocab_size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class PolicyModelConfig:
-    pretrained_path: str | None
-    tokenizer_path: str | None
-    image_size: int
-    chunk_size: int
-    n_action_steps: int
-    num_inference_steps: int
-    max_token_len: int
-    small: SmallPi05Config | None
-    train_expert_only: bool
-    freeze_vision_encoder: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,16 +166,24 @@ def load_experiment(raw: dict) -> Experiment:
     return _build(Experiment, with_defaults(raw))
 
 
-def load_slice(raw: dict) -> Experiment:
-    """Return a slice of a validated experiment as typed objects. No default is filled in; reading an absent key is an AttributeError."""
-    return _build(Experiment, raw)
+def load_slice(*slices: dict) -> Experiment:
+    """Return one or more slices of a validated experiment, laid over each other, as typed objects.
+
+    No default is filled in; reading an absent key is an AttributeError.
+    """
+    return _build(Experiment, functools.reduce(_laid_over, slices))
+
+
+def _laid_over(below: dict, above: dict) -> dict:
+    nested = {key: _laid_over(below[key], item) for key, item in above.items() if isinstance(item, dict) and key in below}
+    return below | above | nested
 
 
 def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dict[str, str | None]:
     """Return the dataset's key of each camera that a critic or policy names; None for a camera that the robot lacks.
 
     Raises:
-        UserError: the dataset's camera map does not mention a camera.
+        UserError: the dataset's camera map does not mention a camera, names one image twice, or none at all.
     """
     name = experiment.datasets[dataset].camera_map
     if name is None:
@@ -233,7 +195,13 @@ def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dic
             f"config: camera_maps.{name}: no camera '{unmapped[0]}', which dataset '{dataset}' needs; "
             "map it to a key of the dataset, or to null if the robot lacks it"
         )
-    return {camera: known[camera] for camera in cameras}
+    keys = {camera: known[camera] for camera in cameras}
+    present = [key for key in keys.values() if key is not None]
+    if not present:
+        raise UserError(f"config: camera_maps.{name}: dataset '{dataset}' has none of the cameras {', '.join(cameras)}; map one to a key")
+    if twice := [key for key in present if present.count(key) > 1]:
+        raise UserError(f"config: camera_maps.{name}: two cameras are {twice[0]}, which a model would see twice; map one of them to null")
+    return keys
 
 
 EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model")

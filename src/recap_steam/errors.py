@@ -12,6 +12,11 @@ class UserError(Exception):
     """What a user can repair. The message is one line: place (file, episode or key), what is wrong, what to do."""
 
 
+def config_error(key: str, message: str) -> UserError:
+    """A mistake in the experiment file, at a dotted key."""
+    return UserError(f"config: {key}: {message}")
+
+
 def rerun(rule: str) -> str:
     """The remedy for an output that ``rule`` has to make again. No command to type: the user's own names a configuration, and more."""
     return f"run Snakemake again with `--forcerun {rule}`"

@@ -1,11 +1,26 @@
-"""The check of a whole experiment: every name exists, nothing held out is trained on, nothing waits for itself."""
+"""What refers to what in a whole experiment, and its check: names exist, nothing held out is trained on, nothing waits for itself."""
 
 import difflib
 import os
 from collections.abc import Iterable, Iterator
 
-from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment, meta_folder
-from recap_steam.errors import UserError
+from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment, PolicyConfig, camera_keys, meta_folder
+from recap_steam.errors import config_error
+from recap_steam.model_checks import check_models
+
+
+def value_datasets(experiment: Experiment, critic: str) -> list[str]:
+    """Return the datasets that a critic values: those it learned from, those held out, those to be labelled."""
+    config = experiment.critics[critic]
+    labelled = [name for advantages in experiment.advantages.values() if advantages.critic == critic for name in advantages.datasets]
+    return list(dict.fromkeys([*config.datasets, *config.eval_datasets, *labelled]))
+
+
+def labelled_datasets(experiment: Experiment, policy: PolicyConfig) -> list[str]:
+    """Return the training datasets of a policy that have labels; in the others, demonstrations, every frame is positive."""
+    if policy.advantage_tag is None:
+        return []
+    return [name for name in policy.datasets if name in experiment.advantages[policy.advantage_tag].datasets]
 
 
 def check_references(experiment: Experiment) -> None:
@@ -17,17 +32,13 @@ def check_references(experiment: Experiment) -> None:
     _check_names(experiment)
     _check_paths(experiment)
     _check_sidecar_folders(experiment)
-    _check_weight_folders(experiment)
+    _check_cameras(experiment)
     _check_splits(experiment)
     _check_labels(experiment)
-    _check_models(experiment)
+    check_models(experiment)
     _check_simulation(experiment)
     _check_seeds(experiment)
     _check_cycles(experiment)
-
-
-def _error(key: str, message: str) -> UserError:
-    return UserError(f"config: {key}: {message}")
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -38,12 +49,13 @@ def _check_names(experiment: Experiment) -> None:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
-                raise _error(key, f"'{name}' is not an entry of {section}; {hint}")
+                raise config_error(key, f"'{name}' is not an entry of {section}; {hint}")
 
 
 def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str]]]:
     """Yield (key, section that it refers to, names used there)."""
     for name, dataset in experiment.datasets.items():
+        yield f"datasets.{name}.camera_map", "camera_maps", [dataset.camera_map] if dataset.camera_map else []
         if dataset.collect:
             yield f"datasets.{name}.collect.environment", "environments", [dataset.collect.environment]
             yield f"datasets.{name}.collect.policy", "policies", [dataset.collect.policy]
@@ -57,6 +69,7 @@ def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str
     for tag, policy in experiment.policies.items():
         yield f"policies.{tag}.advantage_tag", "advantages", [policy.advantage_tag] if policy.advantage_tag else []
         yield f"policies.{tag}.datasets", "datasets", policy.datasets
+        yield f"policies.{tag}.eval_datasets", "datasets", policy.eval_datasets
         yield f"policies.{tag}.init_from", "policies", [policy.init_from] if policy.init_from else []
     for tag, evaluation in experiment.evaluations.items():
         yield f"evaluations.{tag}.environment", "environments", [evaluation.environment]
@@ -69,7 +82,7 @@ def _check_paths(experiment: Experiment) -> None:
     for name, dataset in experiment.datasets.items():
         owner = owners.setdefault(os.path.realpath(dataset.path), name)
         if owner != name:
-            raise _error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
+            raise config_error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
 
 
 def _check_sidecar_folders(experiment: Experiment) -> None:
@@ -80,78 +93,47 @@ def _check_sidecar_folders(experiment: Experiment) -> None:
             existing = os.path.dirname(existing) or "."
         expected = dataset.collect or dataset.sidecar_root or os.path.isdir(dataset.path)  # a missing dataset is another mistake
         if expected and not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
-            raise _error(f"datasets.{name}", f"{folder} cannot be written; set sidecar_root to a folder that can")
+            raise config_error(f"datasets.{name}", f"{folder} cannot be written; set sidecar_root to a folder that can")
 
 
-def _check_weight_folders(experiment: Experiment) -> None:
-    """Weights and tokenizers that training starts from are there."""
-    for section in ("critics", "policies"):
-        for tag, entry in getattr(experiment, section).items():
-            for key in ("siglip_path", "gemma3_path", "pretrained_path", "tokenizer_path"):
-                path = getattr(entry.model, key, None)
-                if path is not None and not os.path.isdir(path):
-                    raise _error(f"{section}.{tag}.model.{key}", f"{path} is not a folder; give the local folder that holds it")
+def _check_cameras(experiment: Experiment) -> None:
+    """Every camera of a critic or policy has a key in each dataset that it sees, or is declared absent there."""
+    users = [(critic, value_datasets(experiment, tag)) for tag, critic in experiment.critics.items()]
+    users += [(policy, [*policy.datasets, *policy.eval_datasets]) for policy in experiment.policies.values()]
+    for user, names in users:
+        for name in names:
+            camera_keys(experiment, name, user.cameras)
 
 
 def _check_splits(experiment: Experiment) -> None:
-    """Held-out datasets are never trained on, and what judges a critic is held out."""
-    trained = [(f"critics.{tag}.datasets", critic.datasets) for tag, critic in experiment.critics.items()]
-    trained += [(f"policies.{tag}.datasets", policy.datasets) for tag, policy in experiment.policies.items()]
-    for key, names in trained:
-        for name in names:
+    """Held-out datasets are never trained on, and what judges a critic or policy is held out."""
+    trained = [(f"critics.{tag}", critic) for tag, critic in experiment.critics.items()]
+    trained += [(f"policies.{tag}", policy) for tag, policy in experiment.policies.items()]
+    for key, entry in trained:
+        for name in entry.datasets:
             if experiment.datasets[name].split == "eval":
-                raise _error(key, f"'{name}' is held out (datasets.{name}.split is eval); remove it here, or set its split to train")
-    for tag, critic in experiment.critics.items():
-        for name in critic.eval_datasets:
+                remedy = "remove it here, or set its split to train"
+                raise config_error(f"{key}.datasets", f"'{name}' is held out (datasets.{name}.split is eval); {remedy}")
+        for name in entry.eval_datasets:
             if experiment.datasets[name].split != "eval":
-                raise _error(f"critics.{tag}.eval_datasets", f"'{name}' is not held out; set datasets.{name}.split to eval")
+                raise config_error(f"{key}.eval_datasets", f"'{name}' is not held out; set datasets.{name}.split to eval")
 
 
 def _check_labels(experiment: Experiment) -> None:
-    """Every frame that a conditioned policy sees has a label, and every threshold has frames to stand on."""
+    """Every rollout that a conditioned policy sees is labelled (demonstrations are positive without), every threshold has frames."""
     for tag, policy in experiment.policies.items():
         if policy.advantage_tag:
+            labelled = labelled_datasets(experiment, policy)
             for name in policy.datasets:
-                if name not in experiment.advantages[policy.advantage_tag].datasets:
-                    raise _error(
+                if name not in labelled and experiment.datasets[name].type == "rollout":
+                    raise config_error(
                         f"policies.{tag}.datasets",
                         f"'{name}' has no labels of {policy.advantage_tag}; add it to advantages.{policy.advantage_tag}.datasets",
                     )
     for tag, advantages in experiment.advantages.items():
         types = {experiment.datasets[name].type for name in advantages.datasets}
         if advantages.pool == "rollout" and "rollout" not in types:
-            raise _error(f"advantages.{tag}.pool", "rollout, but no dataset of the tag has type rollout; use pool: all, or add one")
-
-
-def _check_models(experiment: Experiment) -> None:
-    """Sizes that only fail after hours of upstream work are checked before it."""
-    for tag, critic in experiment.critics.items():
-        model, key = critic.model, f"critics.{tag}.model"
-        for tower in ("siglip", "gemma3"):
-            if getattr(model, f"{tower}_path") is None and getattr(model, f"{tower}_config") is None:
-                raise _error(key, f"give {tower}_path (a folder with weights) or {tower}_config (sizes of a model made from scratch)")
-        if model.v_min >= model.v_max:
-            raise _error(f"{key}.v_min", f"{model.v_min} is not below v_max {model.v_max}")
-        _check_patches(key, model.image_size, (model.siglip_config or {}).get("patch_size"))
-        _check_batch(f"critics.{tag}", critic.global_batch_size, critic.micro_batch_size)
-    for tag, policy in experiment.policies.items():
-        model, key = policy.model, f"policies.{tag}.model"
-        if model.n_action_steps > model.chunk_size:
-            raise _error(f"{key}.n_action_steps", f"{model.n_action_steps} is more than chunk_size {model.chunk_size}")
-        _check_patches(key, model.image_size, model.small.patch_size if model.small else 14)
-        _check_batch(f"policies.{tag}", policy.global_batch_size, policy.micro_batch_size)
-        if policy.init_from and model != experiment.policies[policy.init_from].model:
-            raise _error(f"policies.{tag}.init_from", f"the model of '{policy.init_from}' differs; both need the same model section")
-
-
-def _check_patches(key: str, image_size: int, patch_size: int | None) -> None:
-    if patch_size and image_size % patch_size:
-        raise _error(f"{key}.image_size", f"{image_size} is not a multiple of the vision tower's patch size {patch_size}")
-
-
-def _check_batch(key: str, global_batch_size: int, micro_batch_size: int | None) -> None:
-    if micro_batch_size and global_batch_size % micro_batch_size:
-        raise _error(f"{key}.micro_batch_size", f"{micro_batch_size} does not divide global_batch_size {global_batch_size}")
+            raise config_error(f"advantages.{tag}.pool", "rollout, but no dataset of the tag has type rollout; use pool: all, or add one")
 
 
 def _check_simulation(experiment: Experiment) -> None:
@@ -162,10 +144,10 @@ def _check_simulation(experiment: Experiment) -> None:
         camera = f"observation.images.{experiment.environments[where.environment].camera_name}"
         for tag in tags:
             if tag != EXPERT and experiment.policies[tag].cameras != [camera]:
-                raise _error(key, f"policy '{tag}' needs exactly the camera that environment '{where.environment}' renders: {camera}")
+                raise config_error(key, f"policy '{tag}' needs exactly the camera that environment '{where.environment}' renders: {camera}")
     for tag, evaluation in experiment.evaluations.items():
         if len({f"{scale:g}" for scale in evaluation.cfgrl_guidance_scale}) < len(evaluation.cfgrl_guidance_scale):
-            raise _error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
+            raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
 
 
 def _check_seeds(experiment: Experiment) -> None:
@@ -176,7 +158,7 @@ def _check_seeds(experiment: Experiment) -> None:
     for key, run in held_out:
         for other_key, other, split in collected:
             if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
-                raise _error(
+                raise config_error(
                     key, f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task; move one of the two ranges"
                 )
 
@@ -201,7 +183,7 @@ def _check_cycles(experiment: Experiment) -> None:
 
     def visit(node: str, path: list[str]) -> None:
         if node in path:
-            raise _error(node, f"needs itself: {' -> '.join([*path[path.index(node) :], node])}; break the circle")
+            raise config_error(node, f"needs itself: {' -> '.join([*path[path.index(node) :], node])}; break the circle")
         if node not in done:
             for other in needs.get(node, []):
                 visit(other, [*path, node])

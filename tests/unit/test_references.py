@@ -1,5 +1,7 @@
 """References between sections of an experiment: each broken reference is one line that names key and remedy."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.changes import with_changes
 REPOSITORY = Path(__file__).parents[2]
 EXPERIMENT = yaml.safe_load((REPOSITORY / "tests/data/experiment.yaml").read_text())
 DRAWER = EXPERIMENT["environments"]["drawer"]
+CAMERA = "observation.images.corner2"
 
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
@@ -32,6 +35,22 @@ GOOD = {
     "seeds may touch": {"evaluations.paired.seed": 3030},
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
     "a chain of policies": {"policies.recap.init_from": "start"},
+    "demonstrations without labels": {"advantages.n5_q30.datasets": ["rollouts"]},
+    "a critic and a policy without held-out data": {"critics.value.eval_datasets": [], "policies.recap.eval_datasets": []},
+    "a policy with held-out data": {"policies.recap.eval_datasets": ["heldout"]},
+    "values from 0 to 1": {
+        "critics.value.normalize_to_minus_one_zero": False,
+        "critics.value.model.v_min": 0,
+        "critics.value.model.v_max": 1,
+    },
+    "a camera that one robot lacks": {
+        "camera_maps.arm": {CAMERA: "observation.images.front", "observation.images.wrist": None},
+        "camera_maps.gripper": {CAMERA: CAMERA, "observation.images.wrist": "observation.images.wrist"},
+        "datasets.rollouts.camera_map": "arm",
+        "datasets.heldout.camera_map": "gripper",
+        "datasets.demonstrations.camera_map": "gripper",
+        "critics.value.cameras": [CAMERA, "observation.images.wrist"],
+    },
 }
 
 
@@ -95,9 +114,93 @@ BAD = {
         {"critics.value.eval_datasets": ["rollouts"]},
         "critics.value.eval_datasets: 'rollouts' is not held out; set datasets.rollouts.split to eval",
     ),
-    "unlabelled dataset": (
-        {"advantages.n5_q30.datasets": ["rollouts"]},
-        "policies.recap.datasets: 'demonstrations' has no labels of n5_q30; add it to advantages.n5_q30.datasets",
+    "unlabelled rollouts": (
+        {"advantages.n5_q30.datasets": ["demonstrations"], "advantages.n5_q30.pool": "all"},
+        "policies.recap.datasets: 'rollouts' has no labels of n5_q30; add it to advantages.n5_q30.datasets",
+    ),
+    "camera map of a dataset": (
+        {"datasets.rollouts.camera_map": "libro"},
+        "datasets.rollouts.camera_map: 'libro' is not an entry of camera_maps; did you mean 'libero'?",
+    ),
+    "camera that a map leaves out": (
+        {"datasets.heldout.camera_map": "arm", "camera_maps.arm": {"observation.images.top": "observation.images.front"}},
+        "camera_maps.arm: no camera 'observation.images.corner2', which dataset 'heldout' needs; map it to a key of the dataset",
+    ),
+    "camera of a held-out dataset of a policy": (
+        {
+            "datasets.other": {"path": "data/other", "type": "rollout", "split": "eval", "camera_map": "libero"},
+            "policies.filtered.eval_datasets": ["other"],
+        },
+        "camera_maps.libero: no camera 'observation.images.corner2', which dataset 'other' needs",
+    ),
+    "camera of a dataset that is only labelled": (
+        {
+            "datasets.other": {"path": "data/other", "type": "rollout", "camera_map": "libero"},
+            "advantages.n5_q30.datasets": ["demonstrations", "rollouts", "other"],
+        },
+        "camera_maps.libero: no camera 'observation.images.corner2', which dataset 'other' needs",
+    ),
+    "robot without eyes": (
+        {"datasets.rollouts.camera_map": "arm", "camera_maps.arm": {CAMERA: None}},
+        "camera_maps.arm: dataset 'rollouts' has none of the cameras observation.images.corner2; map one to a key",
+    ),
+    "one image under two names": (
+        {
+            "datasets.rollouts.camera_map": "arm",
+            "camera_maps.arm": {CAMERA: "observation.images.top", "observation.images.wrist": "observation.images.top"},
+            "datasets.heldout.camera_map": "arm",
+            "datasets.demonstrations.camera_map": "arm",
+            "critics.value.cameras": [CAMERA, "observation.images.wrist"],
+        },
+        "camera_maps.arm: two cameras are observation.images.top, which a model would see twice; map one of them to null",
+    ),
+    "held-out dataset of a policy": (
+        {"policies.recap.eval_datasets": ["held"]},
+        "policies.recap.eval_datasets: 'held' is not an entry of datasets; did you mean 'heldout'?",
+    ),
+    "policy is judged on training data": (
+        {"policies.recap.eval_datasets": ["rollouts"]},
+        "policies.recap.eval_datasets: 'rollouts' is not held out; set datasets.rollouts.split to eval",
+    ),
+    "support without the scale": (
+        {"critics.value.model.v_min": -0.5},
+        "critics.value.model.v_min: -0.5 to v_max 0.0 does not cover values from -1 to 0 (normalize_to_minus_one_zero is true); set",
+    ),
+    "support of the other scale": (
+        {"critics.value.normalize_to_minus_one_zero": False},
+        "critics.value.model.v_min: -1.0 to v_max 0.0 does not cover values from 0 to 1 (normalize_to_minus_one_zero is false); set",
+    ),
+    "expert deeper than the text model": (
+        {"critics.value.model.gemma3_config.num_hidden_layers": 3},
+        "critics.value.model.critic_expert_variant: dummy reads 4 text layers, gemma3 has 3; choose a shallower expert",
+    ),
+    "heads of expert and text model": (
+        {"critics.value.model.critic_expert_variant": "gemma_1m", "critics.value.model.gemma3_config.num_key_value_heads": 2},
+        "critics.value.model.critic_expert_variant: gemma_1m has 1 heads, not a multiple of gemma3's num_key_value_heads 2",
+    ),
+    "heads of the vision tower": (
+        {"critics.value.model.siglip_config.num_attention_heads": 3},
+        "critics.value.model.siglip_config.hidden_size: 64 is not a multiple of num_attention_heads 3",
+    ),
+    "vocabulary without room for every byte": (
+        {"critics.value.model.gemma3_config.vocab_size": 100},
+        "critics.value.model.gemma3_config.vocab_size: 100 is too small for a tokenizer; give 260 or more",
+    ),
+    "full-size policy without tokenizer": (
+        {"policies.start.model.small": None, "policies.start.model.image_size": 224},
+        "policies.start.model.tokenizer_path: a full-size policy needs PaliGemma's tokenizer; give its local folder",
+    ),
+    "simulated camera by another name": (
+        {
+            "camera_maps.arm": {"observation.images.base_0_rgb": CAMERA},
+            "datasets.demonstrations.camera_map": "arm",
+            "policies.start.cameras": ["observation.images.base_0_rgb"],
+            "critics.value.datasets": ["rollouts"],
+            "advantages.n5_q30.datasets": ["rollouts"],
+            "policies.filtered.datasets": ["rollouts"],
+            "policies.recap.datasets": ["rollouts"],
+        },
+        "policy 'start' needs exactly the camera that environment 'drawer' renders: observation.images.corner2",
     ),
     "empty pool": (
         {"advantages.demos": {"critic": "value", "datasets": ["demonstrations"], "pool": "rollout"}},
@@ -189,5 +292,74 @@ def test_only_datasets_that_get_sidecars_need_a_folder_for_them() -> None:
         check_references(load_experiment({"experiment": "x", "datasets": datasets, "returns": {"a": {"failure_reward": -1}}}))
 
 
-def test_weights_that_are_there_pass(tmp_path: Path) -> None:
-    check_references(load_experiment(changed({"policies.start.model.pretrained_path": str(tmp_path)})))
+CRITIC, POLICY = "critics.value.model", "policies.start.model"
+SIGLIP = {"vision_config": {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 16}}
+GEMMA3 = {"num_hidden_layers": 18, "num_key_value_heads": 1, "head_dim": 256}
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """A folder that passes for any of the weights."""
+    (tmp_path / "tokenizer").mkdir()
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer/tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text(json.dumps(SIGLIP | GEMMA3))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "key",
+    [f"{CRITIC}.siglip_path", f"{CRITIC}.gemma3_path", f"{CRITIC}.tokenizer_path", f"{POLICY}.pretrained_path", f"{POLICY}.tokenizer_path"],
+)
+def test_weights_that_are_there_pass(weights: Path, key: str) -> None:
+    check_references(load_experiment(changed({key: str(weights)})))
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "message"),
+    [
+        (f"{CRITIC}.siglip_path", "config.json", "has no config.json; copy the whole folder"),
+        (f"{CRITIC}.siglip_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
+        (f"{CRITIC}.gemma3_path", "config.json", "has no config.json; copy the whole folder"),
+        (f"{CRITIC}.gemma3_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
+        (f"{CRITIC}.gemma3_path", "tokenizer.json", "has no tokenizer.json; give tokenizer_path"),
+        (f"{CRITIC}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
+        (f"{POLICY}.pretrained_path", "model.safetensors", "has no model.safetensors; copy the whole folder"),
+        (f"{POLICY}.pretrained_path", "tokenizer/tokenizer.json", "has no tokenizer/tokenizer.json; give tokenizer_path"),
+        (f"{POLICY}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
+    ],
+)
+def test_an_incomplete_folder_of_weights_is_one_line(weights: Path, key: str, file: str, message: str) -> None:
+    (weights / file).unlink()
+    with pytest.raises(UserError) as caught:
+        check_references(load_experiment(changed({key: str(weights)})))
+    assert str(caught.value) == f"config: {key}: {weights} {message}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "message"),
+    [
+        ({"siglip_path": "weights"}, {"patch_size": 14}, f"{CRITIC}.image_size: 64 is not a multiple of the vision tower's patch size 14"),
+        (
+            {"siglip_path": "weights"},
+            {"image_size": 224},
+            f"{CRITIC}.image_size: 64, but the vision tower was made for 224; set it to that",
+        ),
+        (
+            {"gemma3_path": "weights", "critic_expert_variant": "gemma_50m"},
+            {"num_hidden_layers": 12},
+            f"{CRITIC}.critic_expert_variant: gemma_50m reads 18 text layers, gemma3 has 12; choose a shallower expert",
+        ),
+    ],
+)
+def test_sizes_are_read_from_the_folder_of_weights(weights: Path, changes: dict[str, str], found: dict[str, int], message: str) -> None:
+    (weights / "config.json").write_text(json.dumps(found))
+    sizes = {f"{CRITIC}.{key}": str(weights) if value == "weights" else value for key, value in changes.items()}
+    with pytest.raises(UserError, match=re.escape(message)):
+        check_references(load_experiment(changed(sizes)))
+
+
+def test_a_damaged_configuration_of_weights_is_one_line(weights: Path) -> None:
+    (weights / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config.json: not JSON; copy the folder of critics.value.model.siglip_path again"):
+        check_references(load_experiment(changed({f"{CRITIC}.siglip_path": str(weights)})))

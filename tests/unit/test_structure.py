@@ -14,7 +14,8 @@ PACKAGE = REPOSITORY / "src/recap_steam"
 SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("errors", "files", "lineage", "schema", "config", "references", "dataset", "sidecar", "labels"),  # neither torch nor lerobot
+    *("errors", "files", "lineage", "schema", "model_config", "config", "model_checks", "references"),
+    *("dataset", "sidecar", "labels"),  # neither torch nor lerobot up to here
     *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
 )
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")

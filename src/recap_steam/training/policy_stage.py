@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 
 from recap_steam import devices
-from recap_steam.config import Experiment, PolicyModelConfig
+from recap_steam.config import Experiment
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.model_config import PolicyModelConfig
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, load_serving
 from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage

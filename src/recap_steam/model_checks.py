@@ -1,0 +1,114 @@
+"""The check of models before anything runs: sizes, folders of weights and batches that would only fail after hours of upstream work."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recap_steam.config import CriticConfig, Experiment, TrainingConfig
+from recap_steam.errors import config_error
+from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, PolicyModelConfig, read_config, weight_folders
+
+SMALLEST_VOCABULARY = 260  # of a tokenizer trained on the prompts: 256 bytes and 4 special tokens
+
+
+def check_models(experiment: Experiment) -> None:
+    """Check every critic and policy as far as that needs no tensor.
+
+    Raises:
+        UserError: naming the key, what is wrong and the remedy.
+    """
+    for tag, critic in experiment.critics.items():
+        _check_folders(f"critics.{tag}.model", critic.model)
+        _check_critic(f"critics.{tag}.model", critic)
+        _check_batch(f"critics.{tag}", critic)
+    for tag, policy in experiment.policies.items():
+        _check_folders(f"policies.{tag}.model", policy.model)
+        _check_policy(f"policies.{tag}.model", policy.model)
+        _check_batch(f"policies.{tag}", policy)
+        if policy.init_from and policy.model != experiment.policies[policy.init_from].model:
+            raise config_error(f"policies.{tag}.init_from", f"the model of '{policy.init_from}' differs; both need the same model section")
+
+
+def _check_folders(key: str, model: CriticModelConfig | PolicyModelConfig) -> None:
+    """Weights and tokenizers that training starts from are there."""
+    for name, folder, patterns in weight_folders(model):
+        path = Path(folder)
+        if not path.is_dir():
+            raise config_error(f"{key}.{name}", f"{path} is not a folder; give the local folder that holds it")
+        for pattern in patterns:
+            if not any(path.glob(pattern)):
+                remedy = "give tokenizer_path" if pattern.startswith("tokenizer") and name != "tokenizer_path" else "copy the whole folder"
+                raise config_error(f"{key}.{name}", f"{path} has no {pattern}; {remedy}")
+
+
+def _check_critic(key: str, critic: CriticConfig) -> None:
+    model = critic.model
+    for tower in ("siglip", "gemma3"):
+        if getattr(model, f"{tower}_path") is None and getattr(model, f"{tower}_config") is None:
+            raise config_error(key, f"give {tower}_path (a folder with weights) or {tower}_config (sizes of a model made from scratch)")
+    if model.v_min >= model.v_max:
+        raise config_error(f"{key}.v_min", f"{model.v_min} is not below v_max {model.v_max}")
+    low, high = (-1, 0) if critic.normalize_to_minus_one_zero else (0, 1)
+    if model.v_min > low or model.v_max < high:
+        scale = f"values from {low} to {high} (normalize_to_minus_one_zero is {str(critic.normalize_to_minus_one_zero).lower()})"
+        raise config_error(f"{key}.v_min", f"{model.v_min} to v_max {model.v_max} does not cover {scale}; set v_min {low} and v_max {high}")
+    siglip, gemma3 = (_stated_sizes(key, model, tower) for tower in ("siglip", "gemma3"))
+    for name, message in size_problems(model, siglip, gemma3):
+        raise config_error(f"{key}.{name}", message)
+    if not (model.tokenizer_path or model.gemma3_path) and gemma3["vocab_size"] < SMALLEST_VOCABULARY:
+        raise config_error(
+            f"{key}.gemma3_config.vocab_size", f"{gemma3['vocab_size']} is too small for a tokenizer; give {SMALLEST_VOCABULARY} or more"
+        )
+
+
+def _stated_sizes(key: str, model: CriticModelConfig, tower: str) -> dict[str, Any]:
+    """The sizes of a tower in its folder, whose file leaves out transformers' defaults, or those that are given."""
+    folder = getattr(model, f"{tower}_path")
+    if folder is None:
+        return getattr(model, f"{tower}_config")
+    found = read_config(folder, f"{key}.{tower}_path")
+    return found.get("vision_config", found)
+
+
+def size_problems(model: CriticModelConfig, siglip: dict[str, Any], gemma3: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (key below the model, what is wrong) where the parts of a critic do not fit together.
+
+    Args:
+        siglip, gemma3: sizes of the towers by transformers' names; what is not stated is not checked.
+    """
+    name, expert, size = model.critic_expert_variant, EXPERT_VARIANTS[model.critic_expert_variant], model.image_size
+    layers, kv_heads = gemma3.get("num_hidden_layers", expert.depth), gemma3.get("num_key_value_heads", 1)
+    if siglip.get("image_size", size) != size:
+        yield "image_size", f"{size}, but the vision tower was made for {siglip['image_size']}; set it to that"
+    if size % siglip.get("patch_size", 1):
+        yield "image_size", f"{size} is not a multiple of the vision tower's patch size {siglip['patch_size']}"
+    if siglip.get("hidden_size", 0) % siglip.get("num_attention_heads", 1):
+        yield (
+            "siglip_config.hidden_size",
+            f"{siglip['hidden_size']} is not a multiple of num_attention_heads {siglip['num_attention_heads']}",
+        )
+    if gemma3.get("num_attention_heads", 0) % kv_heads:
+        yield "gemma3_config.num_attention_heads", f"{gemma3['num_attention_heads']} is not a multiple of num_key_value_heads {kv_heads}"
+    if gemma3.get("head_dim", 0) % 2:
+        yield "gemma3_config.head_dim", f"{gemma3['head_dim']} is odd; rotary embeddings need an even number"
+    if layers < expert.depth:
+        yield "critic_expert_variant", f"{name} reads {expert.depth} text layers, gemma3 has {layers}; choose a shallower expert"
+    if expert.num_heads % kv_heads:
+        yield "critic_expert_variant", f"{name} has {expert.num_heads} heads, not a multiple of gemma3's num_key_value_heads {kv_heads}"
+
+
+def _check_policy(key: str, model: PolicyModelConfig) -> None:
+    if model.n_action_steps > model.chunk_size:
+        raise config_error(f"{key}.n_action_steps", f"{model.n_action_steps} is more than chunk_size {model.chunk_size}")
+    patch_size = model.small.patch_size if model.small else 14
+    if model.image_size % patch_size:
+        raise config_error(f"{key}.image_size", f"{model.image_size} is not a multiple of the vision tower's patch size {patch_size}")
+    if model.small is None and not (model.tokenizer_path or model.pretrained_path):
+        raise config_error(f"{key}.tokenizer_path", "a full-size policy needs PaliGemma's tokenizer; give its local folder")
+
+
+def _check_batch(key: str, config: TrainingConfig) -> None:
+    if config.micro_batch_size and config.global_batch_size % config.micro_batch_size:
+        raise config_error(
+            f"{key}.micro_batch_size", f"{config.micro_batch_size} does not divide global_batch_size {config.global_batch_size}"
+        )

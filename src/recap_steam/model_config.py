@@ -1,0 +1,101 @@
+"""Models as an experiment describes them: folders of weights, sizes, and the table of critic experts. No torch."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from recap_steam.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticModelConfig:
+    siglip_path: str | None
+    gemma3_path: str | None
+    tokenizer_path: str | None
+    image_size: int
+    siglip_config: dict | None
+    gemma3_config: dict | None
+    critic_expert_variant: str
+    num_bins: int
+    v_min: float
+    v_max: float
+    value_dropout: float
+    freeze_vlm: bool
+    freeze_vision_encoder: bool
+    max_token_len: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertSize:
+    width: int
+    depth: int
+    mlp_dim: int
+    num_heads: int
+
+
+EXPERT_VARIANTS = {  # RLinf's table; key-value heads and head_dim follow the text model
+    "dummy": ExpertSize(64, 4, 128, 8),
+    "gemma_1m": ExpertSize(128, 4, 448, 1),
+    "gemma_50m": ExpertSize(384, 18, 1536, 8),
+    "gemma_100m": ExpertSize(512, 18, 2048, 8),
+    "gemma_150m": ExpertSize(640, 18, 2560, 8),
+    "gemma_300m": ExpertSize(1024, 18, 4096, 8),
+    "gemma_2b": ExpertSize(2048, 18, 16384, 8),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallPi05Config:
+    width: int
+    mlp_dim: int
+    depth: int
+    head_dim: int
+    expert_width: int
+    expert_mlp_dim: int
+    vision_width: int
+    vision_mlp_dim: int
+    vision_depth: int
+    vision_heads: int
+    patch_size: int
+    vocab_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyModelConfig:
+    pretrained_path: str | None
+    tokenizer_path: str | None
+    image_size: int
+    chunk_size: int
+    n_action_steps: int
+    num_inference_steps: int
+    max_token_len: int
+    small: SmallPi05Config | None
+    train_expert_only: bool
+    freeze_vision_encoder: bool
+
+
+def weight_folders(model: CriticModelConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
+    """Return (key, folder, patterns of files that must be in it) of every folder that a model starts from."""
+    needed = {
+        "siglip_path": ["config.json", "*.safetensors"],
+        "gemma3_path": ["config.json", "*.safetensors", *(["tokenizer.json"] if model.tokenizer_path is None else [])],
+        "pretrained_path": ["model.safetensors", *(["tokenizer/tokenizer.json"] if model.tokenizer_path is None else [])],
+        "tokenizer_path": ["tokenizer.json"],
+    }
+    return [(key, getattr(model, key), patterns) for key, patterns in needed.items() if getattr(model, key, None) is not None]
+
+
+def read_config(folder: str, key: str) -> dict[str, Any]:
+    """Return the config.json of a pretrained folder.
+
+    Raises:
+        UserError: naming ``key``, where the folder was given, if there is none or it is no JSON.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path}: not found; {key} must be a local folder in Hugging Face layout") from None
+    except ValueError:
+        raise UserError(f"{path}: not JSON; copy the folder of {key} again") from None
