@@ -11,7 +11,7 @@ from recap_steam.sidecar import sidecar_path
 from tests.datasets import write_v30
 from tests.unit.critics.small import GEMMA3, SIGLIP
 
-CAMERA = "observation.images.front"
+CAMERA, WRIST = "observation.images.front", "observation.images.hand"
 CRITIC = {
     "returns_tag": "fail",
     "datasets": ["demonstrations", "rollouts"],
@@ -54,11 +54,21 @@ class Files:
     def with_critic(self, **changes) -> "Files":
         return dataclasses.replace(self, raw={**self.raw, "critics": {"value": {**CRITIC, **changes}}})
 
+    def with_two_cameras(self, *front_only: str, **changes) -> "Files":
+        """A critic that sees front and wrist; the robots of the datasets ``front_only`` lack the wrist camera."""
+        maps = {"both": {"front": CAMERA, "wrist": WRIST}, "front_only": {"front": CAMERA, "wrist": None}}
+        datasets = {
+            name: {**dataset, "camera_map": "front_only" if name in front_only else "both"}
+            for name, dataset in self.raw["datasets"].items()
+        }
+        files = dataclasses.replace(self, raw={**self.raw, "camera_maps": maps, "datasets": datasets})
+        return files.with_critic(cameras=["front", "wrist"], **changes)
+
 
 def make(root: Path) -> Files:
     """Three datasets of a few short episodes, with images in Parquet."""
     tasks = ["Open the drawer.", "close_it"]
-    options = {"cameras": [CAMERA], "size": (16, 16), "tasks": tasks}
+    options = {"cameras": [CAMERA, WRIST], "size": (16, 16), "tasks": tasks}
     write_v30(root / "demonstrations", [8, 9], **options)
     write_v30(root / "rollouts", [12, 7, 12], success=[False, True, True], **options)
     write_v30(root / "heldout", [10, 6], success=[False, True], **options)
@@ -69,6 +79,6 @@ def make(root: Path) -> Files:
     for name in datasets:
         index = files.episodes / f"{name}.parquet"
         index_stage(files.experiment, name, index)
-        frames_stage(files.experiment, name, index, [CAMERA], 16, files.frame_cache(name))
+        frames_stage(files.experiment, name, index, [CAMERA, WRIST], 16, files.frame_cache(name))
         returns_stage(files.experiment, name, "fail", index, files.sidecar(name, "returns_fail"))
     return files

@@ -57,10 +57,10 @@ class Workspace:
         returns_stage(self.experiment, name, tag, self.episodes_path(name), output)
         return output
 
-    def train_critic(self, return_min: float | dict = -15.0, **returns: float) -> None:
+    def train_critic(self, return_min: float | dict = -15.0, offset: float = 0.0, **returns: float) -> None:
         """Write a critic's folder as training would, with a made-up scale."""
         self.critic.mkdir(exist_ok=True)
-        ReturnNormalizer(return_min).save(self.critic)
+        ReturnNormalizer(return_min, offset).save(self.critic)
         parameters = {"returns": {"gamma": 1.0, "failure_reward": -9.0} | returns}
         (self.critic / "lineage.json").write_text(Lineage("train_critic", "value", None, parameters, {}, {}, "").to_json())
 

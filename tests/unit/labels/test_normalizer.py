@@ -41,7 +41,15 @@ def test_saved_normalizer_loads_unchanged(tmp_path, return_min):
     assert [path.name for path in tmp_path.iterdir()] == ["normalizer.json"]
 
 
-@pytest.mark.parametrize("content", [None, "", "{}", '{"return_min": [1]}', '{"return_min": null}'])
+def test_the_offset_is_added_after_scaling_and_saved(tmp_path):
+    normalizer = fit_normalizer([(np.float32([-8, 0]), np.array([0, 0]), ["a"])], "global", offset=1.0)
+    np.testing.assert_array_equal(normalizer.normalize(np.float32([-8, -4, 0]), np.zeros(3, int), ["a"]), [0, 0.5, 1])
+    assert normalizer.scale(np.zeros(1, int), ["a"]) == 8.0  # of reward sums, which are differences
+    normalizer.save(tmp_path)
+    assert ReturnNormalizer.load(tmp_path).offset == 1.0
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"return_min": -8.0}', '{"return_min": [1]}', '{"return_min": null}'])
 def test_missing_or_broken_normalizer_is_one_clear_line(tmp_path, content):
     if content is not None:
         (tmp_path / "normalizer.json").write_text(content)

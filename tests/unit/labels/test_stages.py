@@ -44,6 +44,21 @@ def test_advantages_sidecar_has_the_columns_of_the_reference_and_their_content(w
     np.testing.assert_array_equal(columns["advantage"], (expected.advantage >= threshold) | episodes.interventions())
 
 
+def test_labels_do_not_depend_on_the_zero_of_the_value_scale(workspace):
+    """A critic with values from 0 to 1 gives the very advantages of one with values from -1 to 0, also past the end of an episode."""
+    found = []
+    for offset in (0.0, 1.0):
+        workspace.train_critic(offset=offset)
+        for name in ("demos", "rollouts"):
+            steps = np.random.default_rng(1).integers(0, 1025, workspace.episodes(name).num_frames)
+            workspace.values(name, (offset - steps / 1024).astype(np.float32))
+        workspace.label_threshold()
+        found.append(read_sidecar(workspace.advantages("rollouts"), "advantages", workspace.episodes("rollouts")).columns)
+    for column in ("advantage_continuous", "advantage", "value_current", "value_next", "reward_sum"):
+        np.testing.assert_array_equal(found[0][column], found[1][column])
+    assert found[0]["value_current"].max() <= 0
+
+
 def test_demonstrations_and_corrections_are_positive(workspace):
     workspace.label_threshold()
     demos = read_sidecar(workspace.advantages("demos"), "advantages", workspace.episodes("demos"), ["advantage"])

@@ -14,14 +14,17 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from recap_steam import devices
+from recap_steam.critics.folder import load_card
+from recap_steam.critics.value_pass import known_cameras, values_stage
 from recap_steam.errors import UserError
 from recap_steam.labels.inputs import load_critic as load_critic_for_labels
 from recap_steam.lineage import Lineage
 from recap_steam.tokenizer import load_tokenizer, train_tokenizer
 from recap_steam.training import critic_stage
-from recap_steam.training.critic import CriticTraining
+from recap_steam.training.critic import CriticTraining, share
 from recap_steam.training.critic_stage import train_critic_stage
-from tests.unit.critics.experiment import CRITIC, Files, make
+from tests.datasets import image
+from tests.unit.critics.experiment import CAMERA, CRITIC, WRIST, Files, make
 from tests.unit.critics.small import GEMMA3, SIGLIP
 
 
@@ -32,7 +35,7 @@ def files(tmp_path_factory) -> Files:
 
 def trainable(files: Files, **changes):
     """What the stage hands to the loop."""
-    files = files.with_critic(**changes)
+    files = files.with_critic(**changes) if changes else files
     experiment, config = files.experiment, files.experiment.critics["value"]
     names = [*config.datasets, *config.eval_datasets]
     sources = {name: critic_stage._read(experiment, config, name, files.episodes, files.frames) for name in names}
@@ -61,6 +64,50 @@ def test_prompts_follow_the_episode(files):
         for tokens, mask in zip(batch["tokens"], batch["token_mask"], strict=True)
     ]
     assert texts == ["Task: open the drawer.", "Task: close it."]
+
+
+def test_a_batch_holds_the_images_that_exist_in_order(files):
+    demonstration, rollout = 3, 17 + 12 + 5  # frame 3 of episode 0, frame 5 of episode 1; the rollouts' robot has no wrist camera
+    batch = trainable(files.with_two_cameras("rollouts")).load(np.array([rollout, demonstration]), rngs(2))
+    assert batch["camera_mask"].tolist() == [[True, False], [True, True]] and batch["places"].tolist() == [0, 2, 3]
+    for found, drawn in zip(batch["images"], ((1, 5, 0), (0, 3, 0), (0, 3, 1)), strict=True):
+        np.testing.assert_array_equal(found, image(*drawn, size=(16, 16)))
+
+
+def test_an_absent_camera_does_not_change_the_draws_of_others(files):
+    samples = np.array([40, 3])
+    some, every = (trainable(files.with_two_cameras(*lacking)).load(samples, rngs(2)) for lacking in (["rollouts"], []))
+    expected = every["augmentation"][[0, 2, 3]]
+    torch.testing.assert_close(some["augmentation"], expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_robots_with_and_without_a_camera_train_and_are_valued(files, tmp_path):
+    files = files.with_two_cameras("rollouts", max_steps=2)
+    train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state", tmp_path / "value")
+    card = load_card(tmp_path / "value")
+    demonstrations, rollouts = {"front": CAMERA, "wrist": WRIST}, {"front": CAMERA, "wrist": None}
+    assert card.cameras == ["front", "wrist"] and card.camera_maps == {"demonstrations": demonstrations, "rollouts": rollouts}
+    lineage = Lineage.from_json((tmp_path / "value/lineage.json").read_text(), path=tmp_path)
+    assert lineage.parameters["camera_maps"]["rollouts"] == rollouts
+    for name in ("rollouts", "heldout"):  # heldout: of a robot that has both, and not in the card
+        arguments = files.episodes / f"{name}.parquet", files.frame_cache(name), tmp_path / "pass", tmp_path / f"{name}.parquet"
+        values_stage(files.experiment, name, "value", tmp_path / "value", *arguments)
+    with pytest.raises(UserError, match=r"camera 'wrist' is observation\.images\.hand, but the critic learned it from no image"):
+        known_cameras(files.with_two_cameras().experiment, "rollouts", card)
+
+
+def test_defect_16_a_camera_that_is_not_mapped_is_an_error(files):
+    run = files.with_two_cameras("rollouts")
+    critic = {**run.raw["critics"]["value"], "cameras": ["front", "wrist", "ceiling"]}
+    with pytest.raises(UserError, match="no camera 'ceiling', which dataset 'demonstrations' needs"):
+        trainable(dataclasses.replace(run, raw={**run.raw, "critics": {"value": critic}}))
+
+
+def test_values_from_zero_to_one(files):
+    """Targets and saved scale are shifted; labels shift back (see the tests of labels)."""
+    critic = trainable(files.with_critic(normalize_to_minus_one_zero=False, model={**CRITIC["model"], "v_min": 0, "v_max": 1}))
+    assert critic.load(np.array([0, 17, 47]), rngs(3))["target"].tolist() == pytest.approx([14 / 21, 0.0, 1.0])
+    assert critic.normalizer.offset == 1.0 and critic.support.atoms()[0] == 0
 
 
 def test_mixture_shares_are_by_frames_or_by_weight(files):
@@ -174,3 +221,39 @@ def test_without_held_out_data_the_last_checkpoint_counts(files):
     with torch.no_grad():
         critic.model.eval()
         assert {name.split("/")[0] for name in critic.evaluate()} == {"eval_train"}
+
+
+def test_defect_27_every_process_evaluates_equally_often_and_copies_do_not_count():
+    """Also with fewer frames than processes."""
+    for count, world in ((1, 4), (3, 4), (4, 4), (9, 2)):
+        shares = [share(np.arange(count) + 5, rank, world) for rank in range(world)]
+        assert len({len(samples) for samples in shares}) == 1 and len(shares[0]) > 0
+        np.testing.assert_array_equal(np.concatenate(shares)[:count], np.arange(count) + 5)
+
+
+def test_held_out_frames_are_spread_not_a_prefix(files):
+    critic = trainable(files, eval={"max_samples": 4})
+    samples, frames = critic._judged()
+    assert samples.tolist() == [0, 5, 10, 15] and frames.success.tolist() == [False, False, True, True]
+    assert frames.time.tolist() == pytest.approx([0, 0.5, 0, 5 / 6]) and frames.task.tolist() == ["Open the drawer."] * 2 + ["close_it"] * 2
+    np.testing.assert_array_equal(frames.target, critic.held_out.targets[samples])
+
+
+@pytest.mark.parametrize(("metric", "direction"), [("loss", "min"), ("mae", "min"), ("cat_acc_best", "max"), ("spearman", "max")])
+def test_defect_36_the_exported_checkpoint_is_chosen_by_a_metric_that_exists(files, metric, direction):
+    critic = trainable(files, eval={"selection_metric": metric})
+    assert critic.selection == (f"eval/{metric}", direction)
+    with torch.no_grad():
+        critic.model.eval()
+        assert critic.selection[0] in critic.evaluate()
+
+
+def test_execution_keys_do_not_change_the_lineage(files):
+    def parameters(**changes) -> dict:
+        run = files.with_critic(**changes)
+        config = run.experiment.critics["value"]
+        sources = {name: critic_stage._read(run.experiment, config, name, run.episodes, run.frames) for name in config.datasets}
+        return critic_stage._lineage(run.experiment, "value", sources).parameters
+
+    assert parameters() == parameters(micro_batch_size=2, save_interval=7, gradient_checkpointing=True, compile_model=True)
+    assert parameters() != parameters(eval={"selection_metric": "loss"})
