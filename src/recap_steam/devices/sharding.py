@@ -53,11 +53,7 @@ def shard(module: nn.Module) -> nn.Module:
     weights = module.state_dict() if is_main() else {}
     constants = {name: buffer for name, buffer in module.named_buffers() if name not in module.state_dict()}
     module.to_empty(device="meta")
-    mesh = dist.init_device_mesh(accelerator.device().type, (world_size(),))
-    policy = MixedPrecisionPolicy(param_dtype=accelerator.compute_dtype(), reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for group in _groups(module):
-        fully_shard(group, mesh=mesh, mp_policy=policy)
-    fully_shard(module, mesh=mesh)
+    _cut(module)
     module.to_empty(device=accelerator.device())
     set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     buffers = dict(module.named_buffers())
@@ -68,27 +64,30 @@ def shard(module: nn.Module) -> nn.Module:
     return module
 
 
-def _groups(module: nn.Module) -> Iterator[list[nn.Module]]:
-    """Linear layers that are gathered together: those of a block, trained and frozen ones apart, since what nothing reads is frozen and
-    no backward pass gathers it; and each frozen one outside the blocks, as a language-model head that never runs.
+def _cut(module: nn.Module) -> None:
+    """Turn the parameters into this process's parts.
 
-    They are linear layers and not whole blocks, because a model may call a block's parts by themselves, as lerobot's pi0.5 does.
+    Linear layers of a block are gathered together. They are that and not the block, because a model may call a block's parts by themselves,
+    as lerobot's pi0.5 does. The last block stays gathered until its backward pass: that comes at once, and where nothing reads its output,
+    as in pi0.5's prefix, no hook would gather its keys and values again. A frozen head outside the blocks may never run; by itself, it is
+    never gathered.
     """
-    grouped = set()
-    for block in _blocks(module):
-        linears = [part for part in block.modules() if isinstance(part, nn.Linear)]
-        grouped.update(linears)
-        groups = ([part for part in linears if part.weight.requires_grad is trained] for trained in (True, False))
-        yield from filter(None, groups)
-    yield from (
-        [part] for part in module.modules() if isinstance(part, nn.Linear) and not part.weight.requires_grad and part not in grouped
-    )
+    mesh = dist.init_device_mesh(accelerator.device().type, (world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=accelerator.compute_dtype(), reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for blocks in _lists(module):
+        for block in blocks:
+            if linears := [part for part in block.modules() if isinstance(part, nn.Linear)]:
+                fully_shard(linears, mesh=mesh, mp_policy=policy, reshard_after_forward=block is not blocks[-1])
+    for part in module.modules():
+        if isinstance(part, nn.Linear) and not isinstance(part, FSDPModule) and not part.weight.requires_grad:
+            fully_shard(part, mesh=mesh)
+    fully_shard(module, mesh=mesh)
 
 
-def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The entries of every outermost list of modules."""
+def _lists(module: nn.Module) -> Iterator[nn.ModuleList]:
+    """Every outermost list of modules: the blocks of a tower or language model."""
     for child in module.children():
-        yield from child if isinstance(child, nn.ModuleList) else _blocks(child)
+        yield from [child] if isinstance(child, nn.ModuleList) else _lists(child)
 
 
 def sync_gradients(module: nn.Module, enabled: bool) -> None:
@@ -103,14 +102,14 @@ def gathered(module: nn.Module) -> Iterator[None]:
 
     The module must have run forward before. Its blocks gather themselves, so every process must make the same calls.
     """
-    sharded = isinstance(module, FSDPModule)
-    if sharded:
+    parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+    if parts:
         module.unshard()
     try:
         yield
     finally:
-        if sharded:
-            module.reshard()
+        for part in parts:
+            part.reshard()
 
 
 def host_float(value: torch.Tensor) -> float:
