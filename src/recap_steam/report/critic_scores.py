@@ -60,7 +60,7 @@ def group_table(results: Results, group: str) -> Table:
     rows = []
     for tag, evaluation in _evaluations(results):
         prefix = f"eval/mae/{group}="
-        for value in (key.removeprefix(prefix) for key in evaluation if key.startswith(prefix)):
+        for value in (key.removeprefix(prefix) for key, mae in evaluation.items() if key.startswith(prefix) and mae is not None):
             rows.append([tag, value, *(number(evaluation.get(f"{metric}/{group}={value}")) for metric in GROUP_METRICS.values())])
     return Table(["critic", group, *GROUP_METRICS], rows)
 

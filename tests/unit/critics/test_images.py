@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from recap_steam.critics.images import ANGLE, CROP, augment, draw_augmentation, to_model
@@ -24,6 +25,12 @@ def test_pixels_become_minus_one_to_one_and_channels_first():
     found = to_model(torch.from_numpy(images))
     assert found.shape == (2, 1, 3, 4, 4) and found.dtype == torch.float32
     assert found[:, :, 0].unique().item() == 1 and found[:, :, 1:].unique().item() == -1
+
+
+def test_defect_28_the_value_range_is_never_guessed():
+    """There, a picture whose brightest pixel is 1 is taken for one that goes from 0 to 1, and becomes white."""
+    dark = to_model(torch.ones(1, 4, 4, 3, dtype=torch.uint8))
+    assert dark.unique().item() == pytest.approx(1 / 127.5 - 1)
 
 
 def test_no_draw_changes_nothing():

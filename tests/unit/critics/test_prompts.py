@@ -22,7 +22,7 @@ def test_tasks_are_cleaned(task, text):
     assert prompt_text(task) == text
 
 
-def test_prompts_are_padded_to_the_batch():
+def test_defect_42_prompts_are_padded_to_the_batch():
     table = PromptTable(["open the drawer", "go"], TOKENIZER, 48)
     batch = collate(np.zeros((3, 4, 4, 3), np.uint8), np.ones((3, 1), bool), table.take(np.array([1, 0, 1])))
     long, short = TOKENIZER("Task: open the drawer.")["input_ids"], TOKENIZER("Task: go.")["input_ids"]

@@ -1,5 +1,8 @@
 """Data defects of the system that the seeds describe, by their number in its list; none of them is ours."""
 
+from collections import Counter
+
+import av
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -7,6 +10,7 @@ import pytest
 
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import index_stage, load_episodes
+from recap_steam.dataset.frames import build_frame_cache
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage
@@ -124,6 +128,34 @@ def test_defect_20_a_sidecar_of_another_dataset_version_is_refused(tmp_path):
     message = r"returns_x\.parquet: made from another version of dataset data .*; run Snakemake again with `--forcerun compute_returns`"
     with pytest.raises(UserError, match=message):
         read_sidecar(root / "meta/returns_x.parquet", "returns", index(root)[1])
+
+
+def test_defect_42_every_video_is_decoded_once_and_in_order(tmp_path, monkeypatch):
+    """There, every sample of every epoch seeks in a video and decodes."""
+    really_open, decoded = av.open, Counter()
+
+    class OnePass:
+        """A video that can be played, not searched."""
+
+        def __init__(self, path: str):
+            self._path, self._container = path, really_open(path)
+            self.streams = self._container.streams
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._container.close()
+
+        def decode(self, stream):
+            for frame in self._container.decode(stream):
+                decoded[self._path] += 1
+                yield frame
+
+    dataset, episodes = index(write_v30(tmp_path / "data", [3, 5, 4], cameras=["front", "wrist"], camera_dtype="video"), "sft")
+    monkeypatch.setattr(av, "open", OnePass)
+    build_frame_cache(dataset, episodes, ["front", "wrist"], 32, tmp_path / "cache.arrow")
+    assert list(decoded.values()) == [12, 12]
 
 
 def _returns(path, episodes) -> None:
