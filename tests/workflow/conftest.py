@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.workflow.tree import Tree, copy_workflow
+from tests.workflow.tree import Tree, copy_workflow, make_weights
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The workflow after the demo. Only for dry runs."""
     tree = copy_workflow(tmp_path_factory.mktemp("finished"))
-    (tree.path / "another").mkdir()  # weights, where a test gives another path to them
+    make_weights(tree.path / "another")  # where a test gives another path to weights
     tree.finish()
     return tree

@@ -1,12 +1,13 @@
 """The rerun contract: for every key of the experiment file, exactly which jobs of a finished demo a change makes stale."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from recap_steam.schema import SCHEMA_PATH, with_defaults
-from tests.workflow.tree import DEMO, Tree, demo_with
+from tests.workflow.tree import DEMO, Tree, copy_workflow, demo_with, make_weights
 
 SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
 FILLED = with_defaults(DEMO)
@@ -55,17 +56,15 @@ def keys(prefix: str, names: str) -> list[str]:
 
 
 OPTIM_KEYS = """lr value_lr adam_beta1 adam_beta2 adam_eps weight_decay clip_grad lr_scheduler lr_warmup_steps min_lr nonfinite_patience"""
-TRAINING_KEYS = """balance_dataset_weights max_steps global_batch_size micro_batch_size eval_interval save_interval do_augment seed"""
-TRANSFORMER_KEYS = (
-    """hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim patch_size vocab_size"""
-)
+TRAINING_KEYS = """balance_dataset_weights max_steps global_batch_size eval_interval do_augment seed eval.max_samples"""
 CRITIC_KEYS = [
-    *keys("critics.*.", f"{TRAINING_KEYS} normalization"),
+    *keys("critics.*.", f"{TRAINING_KEYS} eval.selection_metric normalization normalize_to_minus_one_zero"),
     *keys("critics.*.optim.", OPTIM_KEYS),
     *keys("critics.*.model.", "siglip_path gemma3_path tokenizer_path critic_expert_variant num_bins v_min v_max value_dropout"),
     *keys("critics.*.model.", "freeze_vlm freeze_vision_encoder max_token_len"),
-    *keys("critics.*.model.siglip_config.", TRANSFORMER_KEYS),
-    *keys("critics.*.model.gemma3_config.", TRANSFORMER_KEYS),
+    *keys("critics.*.model.siglip_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads patch_size"),
+    *keys("critics.*.model.gemma3_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads"),
+    *keys("critics.*.model.gemma3_config.", "num_key_value_heads head_dim vocab_size"),
 ]
 POLICY_KEYS = [
     *keys("policies.*.", f"{TRAINING_KEYS} positive_only_conditional unconditional_prob init_from"),
@@ -75,6 +74,7 @@ POLICY_KEYS = [
     *keys("policies.*.model.small.", "width mlp_dim depth head_dim expert_width expert_mlp_dim"),
     *keys("policies.*.model.small.", "vision_width vision_mlp_dim vision_depth vision_heads patch_size vocab_size"),
 ]
+EXECUTION_KEYS = """micro_batch_size save_interval gradient_checkpointing compile_model"""  # how a result is computed, not what it is
 COLLECT_KEYS = [
     *keys("datasets.*.collect.", "environment policy cfgrl_guidance_scale num_episodes seed action_noise noise_hold"),
     *keys("datasets.*.collect.", "intervention_probability intervention_after"),
@@ -90,6 +90,7 @@ STALE: dict[str, dict[str, int]] = {
     "datasets.*.type": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.weight": CRITIC | {"train_policy": 2, "evaluate_policy": 3},
     "datasets.*.split": CRITIC | {"compute_values": 2},
+    "datasets.*.camera_map": CRITIC | {"cache_frames": 1, "train_policy": 2, "evaluate_policy": 3},
     "datasets.*.sidecar_root": CRITIC | {"compute_returns": 1, "train_policy": 1},
     **dict.fromkeys(COLLECT_KEYS, ROLLOUTS | {"collect_dataset": 1}),
     "returns.*.gamma": RETURNS,
@@ -100,13 +101,16 @@ STALE: dict[str, dict[str, int]] = {
     "critics.*.cameras": START | {"cache_frames": 3},  # the frame cache of a dataset holds the cameras of all its readers
     "critics.*.model.image_size": CRITIC | {"cache_frames": 3},
     **dict.fromkeys(CRITIC_KEYS, CRITIC),
+    **dict.fromkeys(keys("critics.*.", EXECUTION_KEYS), REPORT),
     "advantages.*.critic": CRITIC,
     **dict.fromkeys(LABEL_KEYS, LABELS),
     "policies.*.advantage_tag": LABELS,
     "policies.*.datasets": RECAP | {"compute_norm_stats": 1},
     "policies.*.frame_filter": RECAP | {"compute_norm_stats": 1},
     "policies.*.model.image_size": RECAP | {"cache_frames": 2},
+    "policies.*.eval_datasets": RECAP,
     **dict.fromkeys(POLICY_KEYS, RECAP),
+    **dict.fromkeys(keys("policies.*.", EXECUTION_KEYS), REPORT),
     "evaluations.*.environment": EVALUATION,
     "evaluations.*.policies": REPORT,
     "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 1} | REPORT,
@@ -114,12 +118,14 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.seed": EVALUATION,
 }
 NO_CASE = {
+    "camera_maps.*.*": "the demo has none: see the cases of MAPS",
     "environments.*.simulator": "has one legal value",
     "critics.*.method": "has one legal value",
     "policies.*.cameras": "must be the environment's camera: changed with environments.*.camera_name",
 }
 
 # How to change keys for which another value of the same kind is not enough: values by key, several where they must change together.
+CAMERA = "observation.images.corner2"
 CORNER3 = ["observation.images.corner3"]
 CHANGES: dict[str, dict[str, Any]] = {
     "environments.*.camera_name": {
@@ -128,17 +134,25 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "datasets.*.type": {"datasets.*.type": "sft", "advantages.*.pool": "all"},
     "datasets.*.split": {"datasets.heldout.split": "train", "critics.*.eval_datasets": []},
+    "datasets.*.camera_map": {"datasets.*.camera_map": "arm", "camera_maps.arm": {CAMERA: "observation.images.top"}},
     "datasets.*.collect.environment": {"datasets.*.collect.environment": "other", "environments.other": OTHER_ENVIRONMENT},
     "datasets.*.collect.policy": {"datasets.*.collect.policy": "expert"},
     "critics.*.returns_tag": {"critics.*.returns_tag": "other", "returns.other": {"failure_reward": -7}},
     "critics.*.datasets": {"critics.*.datasets": ["rollouts"]},
     "critics.*.eval_datasets": {"critics.*.eval_datasets": []},
     "critics.*.cameras": {"critics.*.cameras": CORNER3},
+    "critics.*.normalize_to_minus_one_zero": {
+        "critics.*.normalize_to_minus_one_zero": False,
+        "critics.*.model.v_min": 0.0,
+        "critics.*.model.v_max": 1.0,
+    },
     "critics.*.model.image_size": {"critics.*.model.image_size": 32},
+    "critics.*.model.v_min": {"critics.*.model.v_min": -2.0},
     "advantages.*.critic": {"advantages.*.critic": "other", "critics.other": CRITIC_TAG | {"seed": 99}},
     "advantages.*.datasets": {"advantages.*.datasets": LABELS_TAG["datasets"][::-1]},
     "policies.*.advantage_tag": {"policies.*.advantage_tag": "other", "advantages.other": LABELS_TAG | {"positive_quantile": 0.99}},
     "policies.*.datasets": {"policies.*.datasets": ["rollouts"]},
+    "policies.*.eval_datasets": {"policies.*.eval_datasets": ["heldout"]},
     "policies.*.init_from": {"policies.*.init_from": "start"},
     "policies.*.model.image_size": {"policies.*.model.image_size": 32},
     "policies.*.model.n_action_steps": {
@@ -166,6 +180,11 @@ MORE = {
         {"evaluate_policy": 1} | REPORT,
     ),
     "the weight of a held-out dataset, which has no meaning": ({"datasets.heldout.weight": 99.0}, REPORT),
+    "demonstrations that are not labelled, and so need no labels": (
+        {"advantages.*.datasets": ["rollouts"]},
+        LABELS | {"compute_advantages": 1},
+    ),
+    "a camera map that no dataset uses": ({"camera_maps.arm": {CAMERA: None}}, REPORT),
     "a default written out": ({"policies.recap.optim.adam_eps": FILLED["policies"]["recap"]["optim"]["adam_eps"]}, {}),
 }
 
@@ -181,6 +200,48 @@ def test_a_changed_key_reruns_exactly_the_jobs_that_read_it(finished: Tree, key:
 def test_a_change_reruns_exactly_the_jobs_below_it(finished: Tree, change: str) -> None:
     changes, stale = MORE[change]
     assert finished.plan("--configfile", finished.experiment("changed", changed(changes))) == stale
+
+
+MAPPED = {  # the held-out dataset names its camera as the simulator does, by way of a map
+    "camera_maps.arm": {CAMERA: CAMERA},
+    "datasets.heldout.camera_map": "arm",
+    "policies.filtered.eval_datasets": ["heldout"],
+}
+READERS = CRITIC | {"train_policy": 2, "evaluate_policy": 3}  # the critic and the filtered policy, and what follows from them
+MAPS = {
+    "another image for a camera": ({"camera_maps.arm": {CAMERA: "observation.images.top"}}, {"cache_frames": 1} | READERS),
+    "a camera that no model has": ({"camera_maps.arm": {CAMERA: CAMERA, "observation.images.top": None}}, REPORT),
+    "another map that no dataset uses": ({"camera_maps.leg": {CAMERA: None}}, REPORT),
+}
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A finished experiment with a camera map."""
+    tree = copy_workflow(tmp_path_factory.mktemp("mapped"))
+    tree.finish("--configfile", tree.experiment("mapped", demo_with(MAPPED)))
+    return tree
+
+
+@pytest.mark.parametrize("change", MAPS)
+def test_a_camera_map_reruns_what_reads_it(mapped: Tree, change: str) -> None:
+    changes, stale = MAPS[change]
+    assert mapped.plan("--configfile", mapped.experiment("changed", demo_with(MAPPED | changes))) == stale
+
+
+def test_new_weights_train_anew(tmp_path: Path) -> None:
+    tree = copy_workflow(tmp_path)
+    make_weights(tmp_path / "siglip")
+    make_weights(tmp_path / "pi05")
+    changes = {"critics.*.model.siglip_path": "siglip", "policies.filtered.model.pretrained_path": "pi05"}
+    file = tree.experiment("weights", changed(changes))
+    tree.finish("--configfile", file)
+    (tmp_path / "siglip/README.md").write_text("what the weights are")
+    assert tree.plan("--configfile", file) == {}
+    (tmp_path / "pi05/model.safetensors").write_bytes(b"better")
+    assert tree.plan("--configfile", file) == FILTERED
+    (tmp_path / "siglip/model.safetensors").write_bytes(b"better")
+    assert tree.plan("--configfile", file) == READERS
 
 
 @pytest.mark.parametrize(("edit", "stale"), [("", {}), ("# edited\n", {"compute_returns": 3} | RETURNS)], ids=["touched", "edited"])

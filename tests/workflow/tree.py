@@ -113,6 +113,13 @@ def copy_workflow(path: Path) -> Tree:
     return Tree(path)
 
 
+def make_weights(path: Path) -> None:
+    """A folder that passes at planning for any weights or tokenizer."""
+    (path / "tokenizer").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer/tokenizer.json"):
+        (path / name).write_text("{}")
+
+
 def demo_with(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the demo with values set by dotted key."""
     return with_changes(DEMO, changes)

@@ -6,10 +6,11 @@ import os
 import re
 import sys
 
-from recap_steam.config import EXPERT, arm_name, evaluation_arms, load_experiment, meta_folder
+from recap_steam.config import EXECUTION_KEYS, EXPERT, arm_name, camera_keys, evaluation_arms, load_experiment, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest
-from recap_steam.references import check_references
+from recap_steam.model_config import weight_folders
+from recap_steam.references import check_references, labelled_datasets, value_datasets
 from recap_steam.schema import refuse_duplicate_keys, with_defaults
 
 try:
@@ -102,10 +103,26 @@ def datasets_slice(names, *keys):
     return {name: {key: RAW["datasets"][name][key] for key in ("path", "type", *keys)} for name in names}
 
 
+def camera_maps_slice(datasets, cameras):
+    """What the maps of datasets say of the cameras of a critic or policy."""
+    used = unique(RAW["datasets"][name]["camera_map"] for name in datasets)
+    return {name: {camera: RAW["camera_maps"][name][camera] for camera in cameras} for name in used if name}
+
+
+def result_entry(section, tag):
+    """A critic or policy without the keys that do not change what is learned: those are resources of its rule."""
+    return {tag: {key: value for key, value in RAW[section][tag].items() if key not in EXECUTION_KEYS}}
+
+
+def execution_slice(section):
+    """The rest of the entry; no resource can rerun a job."""
+    return lambda wildcards: slice_json(**{section: {wildcards.tag: {key: RAW[section][wildcards.tag][key] for key in EXECUTION_KEYS}}})
+
+
 def critic_slice(critic):
     """A critic and the returns that it learns from."""
     return {
-        "critics": entries("critics", critic),
+        "critics": result_entry("critics", critic),
         "returns": entries("returns", EXPERIMENT.critics[critic].returns_tag),
     }
 
@@ -210,42 +227,37 @@ def dataset_listing(dataset, *parts):
             f"error: config: datasets.{dataset}.path: no LeRobot dataset in {config.path} (meta/info.json is missing); "
             "correct the path, or say under `collect` how to make the dataset"
         )
-    listing = sorted(line for part in parts for line in list_files(os.path.join(config.path, part)))
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
+    return listing_digest(os.path.join(config.path, part) for part in parts)
+
+
+def listing_digest(paths, suffixes=""):
+    """Digest over name, size and time of the files at and below paths, of all files or of those with certain endings."""
+    files = sorted(file for path in paths for file in list_files(path) if file.endswith(suffixes))
+    status = {file: os.stat(file) for file in files}
+    lines = [f"{file} {status[file].st_size} {status[file].st_mtime_ns}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def list_files(path):
-    """Yield "name size time" of every file below a folder (or of one file); nothing if it does not exist."""
+    """Yield every file below a folder (or the one file); nothing if it does not exist."""
     if os.path.isdir(path):
-        with os.scandir(path) as items:
-            for item in items:
-                if item.is_dir():
-                    yield from list_files(item.path)
-                else:
-                    status = item.stat()
-                    yield f"{item.path} {status.st_size} {status.st_mtime_ns}"
+        for item in os.scandir(path):
+            yield from list_files(item.path)
     elif os.path.isfile(path):
-        status = os.stat(path)
-        yield f"{path} {status.st_size} {status.st_mtime_ns}"
-
-
-def value_datasets(critic):
-    """Datasets that a critic values: those it learned from, those held out, those to be labelled."""
-    config = EXPERIMENT.critics[critic]
-    labelled = [name for advantages in EXPERIMENT.advantages.values() if advantages.critic == critic for name in advantages.datasets]
-    return unique([*config.datasets, *config.eval_datasets, *labelled])
+        yield path
 
 
 def cached_cameras(wildcards):
-    """All cameras that critics and policies read from a dataset at one image size: each video is decoded once."""
-    users = [(critic, value_datasets(tag)) for tag, critic in EXPERIMENT.critics.items()]
-    users += [(policy, policy.datasets) for policy in EXPERIMENT.policies.values()]
+    """All camera keys that critics and policies read from a dataset at one image size: each video is decoded once."""
+    users = [(critic, value_datasets(EXPERIMENT, tag)) for tag, critic in EXPERIMENT.critics.items()]
+    users += [(policy, all_datasets(policy)) for policy in EXPERIMENT.policies.values()]
     return sorted(
         {
-            camera
+            key
             for user, datasets in users
             if user.model.image_size == int(wildcards.size) and wildcards.dataset in datasets
-            for camera in user.cameras
+            for key in camera_keys(EXPERIMENT, wildcards.dataset, user.cameras).values()
+            if key is not None
         }
     )
 
@@ -258,16 +270,43 @@ def dataset_of(wildcards):
     return DATASET_OF_META[wildcards.meta]
 
 
-def critic_datasets(wildcards):
-    config = EXPERIMENT.critics[wildcards.tag]
+def all_datasets(config):
+    """Datasets that a critic or policy is trained or judged on."""
     return [*config.datasets, *config.eval_datasets]
+
+
+def critic_datasets(wildcards):
+    return all_datasets(EXPERIMENT.critics[wildcards.tag])
+
+
+def policy_datasets(wildcards):
+    return all_datasets(EXPERIMENT.policies[wildcards.tag])
 
 
 def training_slice(wildcards):
     """A critic, its returns and its datasets; held-out ones have no weight."""
     config = EXPERIMENT.critics[wildcards.tag]
-    datasets = datasets_slice(config.eval_datasets, "sidecar_root") | datasets_slice(config.datasets, "sidecar_root", "weight")
-    return slice_json(datasets=datasets, **critic_slice(wildcards.tag))
+    keys = ("camera_map", "sidecar_root")
+    return slice_json(
+        datasets=datasets_slice(config.eval_datasets, *keys) | datasets_slice(config.datasets, *keys, "weight"),
+        camera_maps=camera_maps_slice(all_datasets(config), config.cameras),
+        **critic_slice(wildcards.tag),
+    )
+
+
+def values_slice(wildcards):
+    """A dataset and how the critic's cameras are called there."""
+    name = dataset_of(wildcards)
+    return slice_json(
+        datasets=datasets_slice([name], "camera_map"),
+        camera_maps=camera_maps_slice([name], EXPERIMENT.critics[wildcards.tag].cameras),
+    )
+
+
+def weights_listing(model):
+    """Digest over name, size and time of the files of weights and tokenizers that a model starts from, so that new ones train it anew."""
+    folders = [folder for _, folder, _ in weight_folders(model)]
+    return listing_digest(folders, (".json", ".safetensors")) if folders else None
 
 
 def init_folder(wildcards):
@@ -283,7 +322,7 @@ def init_weights(wildcards):
 
 def policy_labels(wildcards):
     config = EXPERIMENT.policies[wildcards.tag]
-    return sidecar_files("advantages", config.advantage_tag, config.datasets) if config.advantage_tag else []
+    return sidecar_files("advantages", config.advantage_tag, labelled_datasets(EXPERIMENT, config))
 
 
 def norm_stats_slice(wildcards):
@@ -293,11 +332,17 @@ def norm_stats_slice(wildcards):
 
 
 def policy_slice(wildcards):
-    """A policy, its datasets and, if it is conditioned on labels, their parameters and where they are."""
+    """A policy, its datasets and, if it is conditioned on labels, their parameters and where they are; held-out ones have no weight."""
     config = EXPERIMENT.policies[wildcards.tag]
     labels = advantages_slice(config.advantage_tag) if config.advantage_tag else {}
-    keys = ("weight", "sidecar_root") if config.advantage_tag else ("weight",)
-    return slice_json(datasets=datasets_slice(config.datasets, *keys), policies=entries("policies", wildcards.tag), **labels)
+    labelled = labelled_datasets(EXPERIMENT, config)
+    datasets = datasets_slice(config.eval_datasets, "camera_map") | datasets_slice(config.datasets, "camera_map", "weight")
+    return slice_json(
+        datasets=datasets | datasets_slice(labelled, "camera_map", "weight", "sidecar_root"),
+        camera_maps=camera_maps_slice(all_datasets(config), config.cameras),
+        policies=result_entry("policies", wildcards.tag),
+        **labels,
+    )
 
 
 def collecting_policy(wildcards):

@@ -31,8 +31,10 @@ rule train_critic:
     resources:
         devices=1,
         runtime=1440,
+        execution=execution_slice("critics"),
     params:
         config=training_slice,
+        weights=lambda wildcards: weights_listing(EXPERIMENT.critics[wildcards.tag].model),
         code=code_of("train_critic"),
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
         frames=lambda wildcards, input: os.path.dirname(input.frames[0]),
@@ -41,8 +43,8 @@ rule train_critic:
     message:
         "Train the critic {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
-        " --frames-dir {params.frames} --state-dir {params.state} --output-dir {params.folder} > {log} 2>&1"
+        torchrun() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
+        " --episodes-dir {params.episodes} --frames-dir {params.frames} --state-dir {params.state} --output-dir {params.folder} > {log} 2>&1"
 
 
 rule compute_values:
@@ -63,7 +65,7 @@ rule compute_values:
         devices=1,
         runtime=480,
     params:
-        config=lambda wildcards: slice_json(datasets=datasets_slice([dataset_of(wildcards)])),
+        config=values_slice,
         dataset=dataset_of,
         code=code_of("compute_values"),
         critic=lambda wildcards, input: os.path.dirname(input.critic),
@@ -85,6 +87,6 @@ rule critics:
 
 rule values:
     input:
-        [sidecar_files("values", tag, value_datasets(tag)) for tag in EXPERIMENT.critics],
+        [sidecar_files("values", tag, value_datasets(EXPERIMENT, tag)) for tag in EXPERIMENT.critics],
     message:
         "Values of every dataset that a critic learned from, is judged on or labels"

@@ -33,9 +33,9 @@ rule train_policy:
         policy_labels,
         init_weights,
         script="workflow/scripts/train_policy.py",
-        episodes=lambda wildcards: episodes_files(EXPERIMENT.policies[wildcards.tag].datasets),
+        episodes=lambda wildcards: episodes_files(policy_datasets(wildcards)),
         frames=lambda wildcards: frames_files(
-            EXPERIMENT.policies[wildcards.tag].datasets,
+            policy_datasets(wildcards),
             EXPERIMENT.policies[wildcards.tag].model.image_size,
         ),
         norm_stats="<results>/norm_stats/{tag}.json",
@@ -50,8 +50,10 @@ rule train_policy:
     resources:
         devices=1,
         runtime=2880,
+        execution=execution_slice("policies"),
     params:
         config=policy_slice,
+        weights=lambda wildcards: weights_listing(EXPERIMENT.policies[wildcards.tag].model),
         init=init_folder,
         code=code_of("train_policy"),
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
@@ -61,8 +63,8 @@ rule train_policy:
     message:
         "Train the policy {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --tag {wildcards.tag} --episodes-dir {params.episodes}"
-        " --frames-dir {params.frames} --norm-stats {input.norm_stats} {params.init:q} --state-dir {params.state}"
+        torchrun() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
+        " --episodes-dir {params.episodes} --frames-dir {params.frames} --norm-stats {input.norm_stats} {params.init:q} --state-dir {params.state}"
         " --output-dir {params.folder} > {log} 2>&1"
 
 

@@ -12,6 +12,7 @@ from recap_steam.training.policy_stage import train_policy_stage
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", required=True, type=json.loads, help="experiment slice, JSON")
+    parser.add_argument("--execution", required=True, type=json.loads, help="slice of the keys that do not change the result, JSON")
     parser.add_argument("--tag", required=True, help="tag of the policy")
     parser.add_argument("--episodes-dir", required=True, type=Path, help="folder of the datasets' episode indices")
     parser.add_argument("--frames-dir", required=True, type=Path, help="folder of the datasets' frame caches")
@@ -21,7 +22,7 @@ def main() -> None:
     parser.add_argument("--init-dir", type=Path, help="folder of the policy that training starts from")
     args = parser.parse_args()
     train_policy_stage(
-        load_slice(args.config),
+        load_slice(args.config, args.execution),
         args.tag,
         args.episodes_dir,
         args.frames_dir,
