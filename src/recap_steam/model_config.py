@@ -80,7 +80,7 @@ def weight_folders(model: CriticModelConfig | PolicyModelConfig) -> list[tuple[s
     needed = {
         "siglip_path": ["config.json", "*.safetensors"],
         "gemma3_path": ["config.json", "*.safetensors", *(["tokenizer.json"] if model.tokenizer_path is None else [])],
-        "pretrained_path": ["model.safetensors", *(["tokenizer/tokenizer.json"] if model.tokenizer_path is None else [])],
+        "pretrained_path": ["*.safetensors", *(["tokenizer/tokenizer.json"] if model.tokenizer_path is None else [])],
         "tokenizer_path": ["tokenizer.json"],
     }
     return [(key, getattr(model, key), patterns) for key, patterns in needed.items() if getattr(model, key, None) is not None]

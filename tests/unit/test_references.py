@@ -324,7 +324,7 @@ def test_weights_that_are_there_pass(weights: Path, key: str) -> None:
         (f"{CRITIC}.gemma3_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
         (f"{CRITIC}.gemma3_path", "tokenizer.json", "has no tokenizer.json; give tokenizer_path"),
         (f"{CRITIC}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
-        (f"{POLICY}.pretrained_path", "model.safetensors", "has no model.safetensors; copy the whole folder"),
+        (f"{POLICY}.pretrained_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
         (f"{POLICY}.pretrained_path", "tokenizer/tokenizer.json", "has no tokenizer/tokenizer.json; give tokenizer_path"),
         (f"{POLICY}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
     ],

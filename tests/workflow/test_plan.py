@@ -99,6 +99,18 @@ def options(script: str) -> tuple[set[str], set[str]]:
     return required, optional
 
 
+@pytest.mark.parametrize("rule", ["train_critic", "compute_values", "train_policy"])
+def test_a_job_runs_a_process_for_each_device_that_it_is_given(tree: Tree, rule: str) -> None:
+    given = ["--set-resources", f"{rule}:devices=8", "--set-threads", f"{rule}=64", "--cores", "64"]
+    status, output = tree.snakemake("-n", "-p", *given)
+    assert status == 0, output
+    commands = [line for line in output.splitlines() if f"workflow/scripts/{rule}.py" in line and "recap_steam.launch" in line]
+    assert commands
+    for command in commands:
+        assert "OMP_NUM_THREADS=$(( (64 + 8 - 1) / 8 )) " in command
+        assert "--nproc-per-node 8 " in command
+
+
 @pytest.mark.parametrize("profile", ["slurm", "slurm-ascend"])
 def test_cluster_profiles_are_found_from_a_clone(tree: Tree, profile: str) -> None:
     pytest.importorskip("snakemake_executor_plugin_slurm")
