@@ -15,6 +15,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers.initialization import no_init_weights
 from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast
 
 from recap_steam.critics.architecture import Architecture
@@ -77,7 +78,8 @@ def load_critic(folder: Path | str) -> SavedCritic:
     """
     folder = Path(folder)
     card = load_card(folder)
-    model = ValueCritic(card.architecture)
+    with no_init_weights():  # seconds at full size; the file has every tensor
+        model = ValueCritic(card.architecture)
     load_model(model, folder)
     return SavedCritic(card, model.eval(), load_tokenizer(folder / "tokenizer"))
 

@@ -49,7 +49,7 @@ def augment(images: Tensor, draws: Tensor) -> Tensor:
     theta = torch.stack([cos, -sin, right * offset, sin, cos, down * offset], 1).view(-1, 2, 3)
     grid = torch.nn.functional.affine_grid(theta, list(images.shape), align_corners=False)
     unit = torch.nn.functional.grid_sample((images + 1) / 2, grid, align_corners=False)
-    brightness, contrast, saturation = (1 + draws[:, 3:] * draws.new_tensor(COLOUR))[:, :, None, None, None].unbind(1)
+    brightness, contrast, saturation = (1 + draws[:, 3 + i, None, None, None] * strength for i, strength in enumerate(COLOUR))
     unit = unit * brightness
     unit = torch.lerp(unit.mean((1, 2, 3), keepdim=True), unit, contrast)
     unit = torch.lerp(unit.mean(1, keepdim=True), unit, saturation)

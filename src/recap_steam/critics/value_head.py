@@ -58,7 +58,7 @@ def describe(logits: Tensor, support: Support) -> Distribution:
     """Summarise ``logits`` (n, num_bins), in fp32."""
     log_p = logits.float().log_softmax(-1)
     p = log_p.exp()
-    atoms = torch.as_tensor(support.atoms(), dtype=torch.float32, device=logits.device)
+    atoms = torch.linspace(support.v_min, support.v_max, support.num_bins, device=logits.device)  # made there: a copy would wait for it
     value = p @ atoms
     variance = (p * (atoms - value[:, None]).square()).sum(-1)
     return Distribution(value, variance.sqrt(), -(p * log_p).sum(-1), logits.argmax(-1))

@@ -4,7 +4,6 @@ import json
 import pytest
 import torch
 import yaml
-from torch import nn
 
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.model import ValueCritic
@@ -70,11 +69,14 @@ def test_every_input_reaches_the_value():
     assert (gradient.abs().sum((1, 2, 3)) > 0).all()  # each camera of each sample
 
 
-def test_defect_29_no_parameter_is_without_a_reader():
+@pytest.mark.parametrize("frozen", [(), ("text",), ("vision",), ("text", "vision")])
+def test_defect_29_every_trained_parameter_gets_a_gradient(frozen):
     model = critic()
+    for part in frozen:
+        getattr(model, part).requires_grad_(False)
     model(*batch()).square().sum().backward()
-    embedding = model.text.embed.weight  # only the rows of the batch's tokens
-    assert [name for name, p in model.named_parameters() if p is not embedding and (p.grad is None or p.grad.abs().max() == 0)] == []
+    used = {name: p.grad is not None and p.grad.abs().max() > 0 for name, p in model.named_parameters()}
+    assert {name for name, is_used in used.items() if is_used} == {name for name, p in model.named_parameters() if p.requires_grad}
 
 
 def test_defect_29_queries_are_rotated_like_the_keys_that_they_meet():
@@ -106,25 +108,6 @@ def test_value_parameters_are_the_token_and_the_head():
     model = critic()
     names = {name for name, p in model.named_parameters() if any(p is q for q in model.value_parameters())}
     assert names == {"expert.token", "head.1.weight", "head.1.bias"}
-
-
-@pytest.mark.parametrize("variant", EXPERT_VARIANTS)
-def test_every_expert_variant_fits_gemma3_270m(variant):
-    text = {
-        "hidden_size": 640,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 18,
-        "num_attention_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262144,
-    }
-    sizes = architecture(gemma3_config={**text, "num_key_value_heads": 1}, critic_expert_variant=variant)
-    with torch.device("meta"):
-        model = ValueCritic(sizes)
-    assert len(model.expert.layers) == EXPERT_VARIANTS[variant].depth == len(model.text.layers) + 1
-    if variant == "gemma_1m":
-        linear = sum(p.numel() for module in model.expert.modules() if isinstance(module, nn.Linear) for p in module.parameters())
-        assert linear == 1_212_416  # RLinf: 1.21 M
 
 
 def test_the_schema_offers_exactly_the_expert_variants():

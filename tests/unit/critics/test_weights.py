@@ -10,9 +10,10 @@ from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVision
 
 from recap_steam.critics.weights import load_pretrained
 from recap_steam.errors import UserError
-from tests.unit.critics.small import GEMMA3, SIGLIP, batch, critic
+from tests.unit.critics.small import GEMMA3, SIGLIP, architecture, batch, critic
 
 VISION = {**SIGLIP, "image_size": 16}
+TEXT_TOWER = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 SIX_LAYERS = {**GEMMA3, "num_hidden_layers": 6}
 
 
@@ -20,9 +21,8 @@ SIX_LAYERS = {**GEMMA3, "num_hidden_layers": 6}
 def folders(tmp_path_factory):
     """Pretrained folders, written by transformers itself: whole models and the parts we need of them."""
     root = tmp_path_factory.mktemp("pretrained")
-    text = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     models = {
-        "siglip": SiglipModel(SiglipConfig(text_config=text, vision_config=VISION)),
+        "siglip": SiglipModel(SiglipConfig(text_config=TEXT_TOWER, vision_config=VISION)),
         "tower": SiglipVisionModel(SiglipVisionConfig(**VISION)),
         "gemma": Gemma3ForCausalLM(Gemma3TextConfig(**SIX_LAYERS)),
         "text": Gemma3TextModel(Gemma3TextConfig(**SIX_LAYERS)),
@@ -108,3 +108,64 @@ def test_other_architectures_are_refused(folders, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     with pytest.raises(UserError, match="architecture LlamaForCausalLM; gemma3_path must hold one of"):
         load_pretrained(critic(), None, str(tmp_path))
+
+
+HUB_SIGLIP2 = {  # as the hub's folder has it: what is transformers' default is left out
+    "architectures": ["SiglipModel"],
+    "initializer_factor": 1.0,
+    "model_type": "siglip",
+    "text_config": {**TEXT_TOWER, "model_type": "siglip_text_model", "projection_size": 16},
+    "torch_dtype": "float32",
+    "transformers_version": "4.49.0.dev0",
+    "vision_config": {**VISION, "model_type": "siglip_vision_model"},
+}
+HUB_GEMMA3 = {
+    **SIX_LAYERS,
+    "architectures": ["Gemma3ForCausalLM"],
+    "attention_bias": False,
+    "model_type": "gemma3_text",
+    "query_pre_attn_scalar": 8,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": None,
+    "rope_theta": 2000000.0,
+    "sliding_window": 512,
+    "torch_dtype": "bfloat16",
+}
+LAYER_TYPES = ["sliding_attention"] * 5 + ["full_attention"]
+
+
+def hub_folder(path, config: dict, model) -> str:
+    """A folder with these configuration and the model's tensors in bf16, under the names of the hub's files."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    names = [name for name in model.state_dict() if name != "lm_head.weight"]  # tied, so the file does not have it
+    assert {name.split(".")[0] for name in names} <= {"model", "vision_model", "text_model", "logit_scale", "logit_bias"}
+    save_file({name: model.state_dict()[name].bfloat16().contiguous() for name in names}, path / "model.safetensors")
+    return str(path)
+
+
+def test_a_folder_of_siglip2_as_it_is_published_loads(folders, tmp_path):
+    path = hub_folder(tmp_path / "siglip2", HUB_SIGLIP2, folders[1]["siglip"])
+    model = critic(siglip_path=path, siglip_config=None)
+    load_pretrained(model, path, None)
+    expected = folders[1]["siglip"].vision_model.state_dict()
+    assert all(
+        torch.equal(tensor, expected[name.removeprefix("vision_model.")].bfloat16().float())
+        for name, tensor in model.vision.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    "layers", [{"layer_types": LAYER_TYPES, "_sliding_window_pattern": 6}, {"sliding_window_pattern": 6}], ids=["new", "old"]
+)
+def test_a_folder_of_gemma3_as_it_is_published_loads(folders, tmp_path, layers):
+    path = hub_folder(tmp_path / "gemma3", HUB_GEMMA3 | layers, folders[1]["gemma"])
+    model = critic(gemma3_path=path, gemma3_config=None)
+    load_pretrained(model, None, path)
+    assert architecture(gemma3_path=path, gemma3_config=None).gemma3["layer_types"] == LAYER_TYPES
+    expected = folders[1]["gemma"].model.embed_tokens.weight.bfloat16().float()
+    assert torch.equal(model.text.embed.weight, expected) and model.text.layer_types == LAYER_TYPES[:4]
+    cosine = model.text.rotations(torch.zeros(1, 1, 16), torch.tensor([[5]]))["sliding_attention"][0]
+    torch.testing.assert_close(cosine[0, 0, :4], (5 / 1e4 ** (torch.arange(0, 8, 2) / 8)).cos())
+    rope = architecture(gemma3_path=path, gemma3_config=None).gemma3["rope_parameters"]
+    assert rope["full_attention"]["rope_theta"] == 2e6 and rope["sliding_attention"]["rope_theta"] == 1e4

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3TextModel
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
@@ -108,6 +109,35 @@ def test_values_from_zero_to_one(files):
     critic = trainable(files.with_critic(normalize_to_minus_one_zero=False, model={**CRITIC["model"], "v_min": 0, "v_max": 1}))
     assert critic.load(np.array([0, 17, 47]), rngs(3))["target"].tolist() == pytest.approx([14 / 21, 0.0, 1.0])
     assert critic.normalizer.offset == 1.0 and critic.support.atoms()[0] == 0
+
+
+class NoHostSync(TorchDispatchMode):
+    """Refuses operators that make the host wait for the device: numbers read from a tensor, shapes that depend on values, and constants
+    that are copied to the device in the middle of a step."""
+
+    REFUSED = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique", "repeat_interleave", "lift_fresh", "equal")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert not any(name.strip("_").startswith(refused.strip("_")) for refused in self.REFUSED), func
+        if name.startswith(("index", "_index", "_unsafe_index")) and isinstance(args[1], list | tuple):
+            assert not any(index is not None and index.dtype == torch.bool for index in args[1]), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_defect_45_a_micro_batch_never_waits_for_the_device(files, gradient_checkpointing):
+    critic = trainable(files.with_two_cameras("rollouts", gradient_checkpointing=gradient_checkpointing))
+    critic.model.train()
+    batch = critic.load(np.array([40, 3]), rngs(2))
+    with NoHostSync():
+        loss, _ = critic.loss(batch)
+        loss.backward()
+    assert critic.model.projection.weight.grad.abs().sum() > 0
+    waits = (lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.new_tensor([1.0]))
+    for wait in waits:  # the check itself
+        with pytest.raises(AssertionError), NoHostSync():
+            wait(torch.ones(2))
 
 
 def test_mixture_shares_are_by_frames_or_by_weight(files):
