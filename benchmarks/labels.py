@@ -8,7 +8,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -16,7 +15,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from label_data import FAILURE_REWARD, episode_lengths, make_critic, make_v21, make_v30, make_values
+from reporting import machine, target
+from synthetic_data import FAILURE_REWARD, episode_lengths, make_critic, make_v21, make_v30, make_values
 
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
@@ -127,12 +127,8 @@ def report(results: dict[str, dict[str, tuple[float, float]]]) -> str:
     small, large = (results[case] for case in CASES)
     ratio = small["compute_returns"][0] / small["plain read + pass"][0]
     labels, memory = small["threshold + advantages"][0], max(large[stage][1] for stage in large if stage != "plain read + pass")
-    lines += ["", _target("returns job, x plain read", ratio, 1.5), _target("threshold + advantages, CPU s", labels, 2.0)]
-    return "\n".join([*lines, _target("peak memory of any stage at 10 M frames, GB", memory, 1.5)])
-
-
-def _target(name: str, found: float, limit: float) -> str:
-    return f"- {name}: {found:.2f}, target {limit}: {'met' if found <= limit else 'MISSED'}"
+    lines += ["", target("returns job, x plain read", ratio, 1.5), target("threshold + advantages, CPU s", labels, 2.0)]
+    return "\n".join([*lines, target("peak memory of any stage at 10 M frames, GB", memory, 1.5)])
 
 
 def main() -> None:
@@ -150,8 +146,7 @@ def main() -> None:
             else:
                 apart(make_v30, case.dataset, lengths, 20)
             results[name] = run_case(case, args.repeats)
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} cores (load {load}), Python {platform.python_version()}, median of {args.repeats} rounds\n\n{report(results)}")
+    print(f"{machine()}, median of {args.repeats} rounds\n\n{report(results)}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""Data that the label benchmark runs on: LeRobot datasets without images, as large as asked for, and the values of an imaginary critic."""
+"""Data that benchmarks run on: LeRobot datasets as large as asked for, with noise as images or none, and values of an imaginary critic."""
 
+import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.labels.inputs import critic_digest
@@ -38,14 +41,17 @@ def make_v21(root: Path, lengths: np.ndarray) -> None:
         pq.write_table(_frames(np.array([episode]), np.array([length]), start), path)
 
 
-def make_v30(root: Path, lengths: np.ndarray, num_files: int) -> None:
-    """Write a v3.0 dataset: ``num_files`` large Parquet files, every second episode a success."""
-    _write_info(root, "v3.0", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet", lengths)
+def make_v30(root: Path, lengths: np.ndarray, num_files: int, cameras: Sequence[str] = (), image_size: int = 224) -> None:
+    """Write a v3.0 dataset: ``num_files`` large Parquet files, every second episode a success; images of ``cameras`` are noise."""
+    images = {camera: ("image", [image_size, image_size, 3]) for camera in cameras}
+    _write_info(root, "v3.0", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet", lengths, images)
     pq.write_table(pa.table({"task_index": [0], "task": [TASK]}), root / "meta/tasks.parquet")
     (root / "data/chunk-000").mkdir(parents=True)
     starts = np.cumsum(lengths) - lengths
     for number, episodes in enumerate(np.array_split(np.arange(len(lengths)), num_files)):
         table = _frames(episodes, lengths[episodes], starts[episodes[0]])
+        for camera in cameras:
+            table = table.append_column(camera, _images(len(table), image_size))
         pq.write_table(table, root / f"data/chunk-000/file-{number:03d}.parquet", row_group_size=100_000)
 
 
@@ -87,19 +93,31 @@ def _frames(episodes: np.ndarray, lengths: np.ndarray, first_index: int) -> pa.T
     )
 
 
+def _images(n: int, size: int) -> pa.Array:
+    rng, encoded = np.random.default_rng(n), []
+    for _ in range(n):
+        buffer = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (size, size, 3), np.uint8)).save(buffer, "png", compress_level=1)
+        encoded.append({"bytes": buffer.getvalue(), "path": None})
+    return pa.array(encoded, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+
+
 def _vectors(array: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
 
 
-def _write_info(root: Path, version: str, data_path: str, lengths: np.ndarray) -> None:
+def _write_info(
+    root: Path, version: str, data_path: str, lengths: np.ndarray, images: dict[str, tuple[str, list[int]]] | None = None
+) -> None:
     (root / "meta").mkdir(parents=True)
     shapes = {
-        "observation.state": ("float32", STATE_DIM),
-        "action": ("float32", ACTION_DIM),
-        "timestamp": ("float32", 1),
-        "is_success": ("bool", 1),
+        "observation.state": ("float32", [STATE_DIM]),
+        "action": ("float32", [ACTION_DIM]),
+        "timestamp": ("float32", [1]),
+        "is_success": ("bool", [1]),
+        **(images or {}),
     }
-    shapes |= dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), ("int64", 1))
+    shapes |= dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), ("int64", [1]))
     info = {
         "codebase_version": version,
         "robot_type": "panda",
@@ -110,6 +128,6 @@ def _write_info(root: Path, version: str, data_path: str, lengths: np.ndarray) -
         "fps": 10,
         "splits": {"train": f"0:{len(lengths)}"},
         "data_path": data_path,
-        "features": {name: {"dtype": dtype, "shape": [width], "names": None} for name, (dtype, width) in shapes.items()},
+        "features": {name: {"dtype": dtype, "shape": shape, "names": None} for name, (dtype, shape) in shapes.items()},
     }
     (root / "meta/info.json").write_text(json.dumps(info))
