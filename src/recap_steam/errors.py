@@ -1,8 +1,13 @@
 """A user's mistake is one line that names the place, what is wrong and the remedy; only our own mistakes are tracebacks."""
 
 import errno
+import os
 import sys
+import time
 from collections.abc import Callable
+from typing import NoReturn
+
+FIRST_WORD_S = 5.0  # for which other processes of a job wait before they report an error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -37,13 +42,22 @@ def system_problem(error: OSError) -> str | None:
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder."""
+    """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder.
+
+    An error that all processes of a job meet is told once: process 0 has the first word, and torchrun ends the others with it.
+    """
     try:
         main()
     except UserError as error:
-        sys.exit(f"error: {error}")
+        _end(str(error))
     except OSError as error:
         problem = system_problem(error)
         if problem is None:
             raise
-        sys.exit(f"error: {error.filename or 'output'}: {problem}")
+        _end(f"{error.filename or 'output'}: {problem}")
+
+
+def _end(message: str) -> NoReturn:
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(FIRST_WORD_S)
+    sys.exit(f"error: {message}")

@@ -3,28 +3,40 @@
 Everything goes through ``torch.accelerator``, so CUDA, Ascend and CPU run the same code.
 """
 
-from recap_steam.devices.accelerator import autocast, device, fused_optimizer, local_rank, seed
+from recap_steam.devices.accelerator import (
+    autocast,
+    compile_backend,
+    device,
+    fused_optimizer,
+    local_rank,
+    peak_flops,
+    peak_memory,
+    seed,
+)
 from recap_steam.devices.processes import all_sum, broadcast, distributed, exclusive, gather, is_main, on_main, rank, world_size
-from recap_steam.devices.sharding import blueprint, gathered, host_float, shard, sync_gradients
+from recap_steam.devices.sharding import blueprint, gathered, shard, sync_gradients, whole
 
 __all__ = [
     "all_sum",
     "autocast",
     "blueprint",
     "broadcast",
+    "compile_backend",
     "device",
     "distributed",
     "exclusive",
     "fused_optimizer",
     "gather",
     "gathered",
-    "host_float",
     "is_main",
     "local_rank",
     "on_main",
+    "peak_flops",
+    "peak_memory",
     "rank",
     "seed",
     "shard",
     "sync_gradients",
+    "whole",
     "world_size",
 ]

@@ -112,6 +112,6 @@ def gathered(module: nn.Module) -> Iterator[None]:
             part.reshard()
 
 
-def host_float(value: torch.Tensor) -> float:
-    """The number in a scalar tensor, also one that is spread over processes."""
-    return (value.full_tensor() if isinstance(value, DTensor) else value).item()
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be spread over processes, as one that is not."""
+    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -8,11 +8,9 @@ import os
 import shutil
 import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -22,12 +20,15 @@ from recap_steam import devices
 from recap_steam.config import TrainingConfig
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, digest_file
-from recap_steam.training.metrics import MetricLog, ProgressLine
+from recap_steam.training.batches import BatchPlan, prefetch
+from recap_steam.training.flops import ModelFlops
+from recap_steam.training.metrics import MetricLog, Throughput
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
 from recap_steam.training.state import StateFolder, full_weights
 
-PREFETCHED_BATCHES = 2
+# Name -> (sum, count), logged as the mean over the global batch, or null where the count is 0; (sum, None) is logged as the sum.
+Metrics = dict[str, tuple[Tensor, Tensor | None]]
 
 
 class Trainable(Protocol):
@@ -47,8 +48,8 @@ class Trainable(Protocol):
     def load(self, samples: np.ndarray, rngs: list[np.random.Generator]) -> dict[str, Tensor]:
         """Build the host micro batch of ``samples`` (n,) int64. Every random draw comes from ``rngs[i]``. Runs in a background thread."""
 
-    def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-        """Return the scalar mean loss and metrics as (sum, count), under the same names in every call; a count of 0 is logged as null."""
+    def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, Metrics]:
+        """Return the scalar mean loss and metrics, under the same names in every call."""
 
     def evaluate(self) -> dict[str, float]:
         """Return metrics of fixed frames, held out or not. The model is in eval mode, without gradients; process 0's numbers count."""
@@ -75,26 +76,6 @@ def train(trainable: Trainable, config: TrainingConfig, state_dir: Path, output_
         trainer.export()
 
 
-@dataclasses.dataclass(frozen=True)
-class BatchPlan:
-    """How a global batch is cut: first by process, then into micro batches, given as positions in the global batch."""
-
-    global_batch_size: int
-    micro_batches: list[range]
-
-    @classmethod
-    def of(cls, config: TrainingConfig) -> "BatchPlan":
-        """Raises UserError where global_batch_size is not a multiple of micro_batch_size x processes."""
-        world, total = devices.world_size(), config.global_batch_size
-        micro = config.micro_batch_size or max(1, total // world)
-        if total % (micro * world):
-            raise UserError(
-                f"config: global_batch_size {total} is not a multiple of micro_batch_size {micro} x {world} processes; change one of them"
-            )
-        first = devices.rank() * (total // world)
-        return cls(total, [range(start, start + micro) for start in range(first, first + total // world, micro)])
-
-
 class Trainer:
     """One run: the trainable, its optimiser and where it stands."""
 
@@ -103,24 +84,27 @@ class Trainer:
         self.title = f"{lineage.stage} {lineage.tag}"
         self.plan = BatchPlan.of(config)
         self.model = devices.shard(trainable.model)
+        if config.compile_model:
+            self.model.compile(backend=devices.compile_backend())
         self.optimizer = build_optimizer(trainable.parameter_groups(), config.optim)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.state = StateFolder(state_dir, hashlib.sha256(lineage.to_json().encode()).hexdigest()[:16])
         self.progress = self.state.resume(self.model, self.optimizer)
         self.data_wait_s = 0.0
+        self.step_flops: int | None = None  # of this process; counted in the first step
 
     def run(self) -> None:
         """Step, evaluate and save until ``max_steps``."""
         first, last = self.progress.step, self.config.max_steps
         if first and devices.is_main():
             print(f"{self.title}: resumed at step {first}/{last}", flush=True)
-        line = ProgressLine(self.title, first, last, self.plan.global_batch_size)
+        line = Throughput(self.title, first, last, self.plan.global_batch_size)
         log = MetricLog(self.state.metrics_path, self.output_dir / "tensorboard", first)
         with contextlib.closing(log), contextlib.closing(self._batches()) as batches, _sigterm() as terminated:
             while self.progress.step < last:
                 metrics, stop = self._step(batches, bool(terminated))
                 step = self.progress.step
-                clocked = line.update(step, metrics["train/loss"], self.data_wait_s)
+                clocked = line.update(step, metrics["train/loss"], self.data_wait_s, self.step_flops)
                 if step % self.config.eval_interval == 0 or step == last:
                     metrics |= self._evaluate()
                 log.write(step, metrics, clocked)
@@ -144,31 +128,41 @@ class Trainer:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
         sums = self._backward(batches)
-        norm = devices.host_float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.clip_grad))
-        *totals, stop = devices.all_sum([*torch.stack([value for pair in sums.values() for value in pair]).tolist(), float(terminated)])
-        pairs = zip(sums, totals[::2], totals[1::2], strict=True)
-        metrics = {f"train/{name}": total / count if count else math.nan for name, total, count in pairs}
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.clip_grad)
+        metrics, norm, stop = _reduce(sums, norm, terminated)
         self._update(finite=math.isfinite(metrics["train/loss"]) and math.isfinite(norm))
-        return {**metrics, "train/grad_norm": norm, "train/lr": rates[0]}, stop > 0
+        return {**metrics, "train/grad_norm": norm, "train/lr": rates[0]}, stop
 
-    def _backward(self, batches: Iterator[dict[str, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Accumulate the gradient of the mean loss over this process's micro batches; return the metrics' (sum, count) over them."""
+    def _backward(self, batches: Iterator[dict[str, Tensor]]) -> Metrics:
+        """Accumulate the gradient of the mean loss over this process's micro batches; return the metrics' sums and counts over them."""
         self.model.train()
         self.optimizer.zero_grad()
-        sums: dict[str, tuple[Tensor, Tensor]] = {}
+        sums: Metrics = {}
         count = len(self.plan.micro_batches)
         for index in range(count):
             started = time.monotonic()
             batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
             self.data_wait_s += time.monotonic() - started
             devices.sync_gradients(self.model, index == count - 1)
-            with devices.autocast():
-                loss, metrics = self.trainable.loss(batch)
-            (loss / count).backward()
-            for name, (total, number) in {"loss": (loss, torch.ones_like(loss)), **metrics}.items():
+            with self._counted_once():
+                with devices.autocast():
+                    loss, metrics = self.trainable.loss(batch)
+                (loss / count).backward()
+            for name, pair in {"loss": (loss, torch.ones_like(loss)), **metrics}.items():
                 before = sums.get(name, (0.0, 0.0))
-                sums[name] = (before[0] + total.detach().float(), before[1] + number.detach().float())
+                sums[name] = tuple(None if new is None else old + new.detach().float() for old, new in zip(before, pair, strict=True))
         return sums
+
+    @contextlib.contextmanager
+    def _counted_once(self) -> Iterator[None]:
+        """Count the operations of the first micro batch, which is like all others."""
+        if self.step_flops is not None:
+            yield
+            return
+        eager = torch.compiler.set_stance("force_eager") if self.config.compile_model else contextlib.nullcontext()
+        with eager, ModelFlops() as counter:
+            yield
+        self.step_flops = counter.total * len(self.plan.micro_batches)
 
     def _update(self, finite: bool) -> None:
         """Apply the gradient; a non-finite one is skipped, and too many of them in a row are an error."""
@@ -205,7 +199,7 @@ class Trainer:
             return self.trainable.load(samples, sample_rngs(self.config.seed, step, positions))
 
         steps = range(self.progress.step, self.config.max_steps)
-        return _prefetch(load, ((step, positions) for step in steps for positions in self.plan.micro_batches))
+        return prefetch(load, ((step, positions) for step in steps for positions in self.plan.micro_batches))
 
     def _publish(self, weights: dict[str, Tensor], part: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
@@ -222,21 +216,23 @@ class Trainer:
         shutil.rmtree(part)
 
 
+def _reduce(sums: Metrics, norm: Tensor, terminated: bool) -> tuple[dict[str, float], float, bool]:
+    """Metrics over all processes, the gradient's norm, and whether any process was told to stop. The device is read once."""
+    columns = [value for pair in sums.values() for value in pair if value is not None]
+    *values, norm = torch.stack([*columns, devices.whole(norm)]).tolist()
+    *totals, stop = devices.all_sum([*values, float(terminated)])
+    remaining = iter(totals)
+    metrics = {}
+    for name, (_, count) in sums.items():
+        total = next(remaining)
+        number = 1.0 if count is None else next(remaining)
+        metrics[f"train/{name}"] = total / number if number else math.nan
+    return metrics, norm, stop > 0
+
+
 def _better(metrics: dict[str, float], best: dict[str, float], name: str, direction: str) -> bool:
     new, old = metrics[name], best[name]
     return math.isfinite(new) and (not math.isfinite(old) or (new < old if direction == "min" else new > old))
-
-
-def _prefetch(load: Callable[..., Any], items: Iterable[tuple]) -> Iterator[Any]:
-    """Yield ``load(*item)`` in order, computed ahead in one background thread."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = deque()
-        for item in items:
-            waiting.append(pool.submit(load, *item))
-            if len(waiting) > PREFETCHED_BATCHES:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 @contextlib.contextmanager

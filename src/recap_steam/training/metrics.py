@@ -48,31 +48,56 @@ class MetricLog:
             self._tensorboard.close()
 
 
-class ProgressLine:
-    """Prints step, rate, share of time spent waiting for data, ETA and loss every few seconds and at the end."""
+class Throughput:
+    """Prints speed, use of the device, ETA and loss every few seconds and at the end."""
 
     def __init__(self, title: str, start: int, total: int, samples_per_step: int):
         self.title, self.total, self.samples_per_step = title, total, samples_per_step
         self._printed = (time.monotonic(), start, 0.0)
 
-    def update(self, step: int, loss: float, data_wait_s: float) -> dict[str, float]:
-        """Print when due; ``data_wait_s`` is the total since the start. Returns the rates since the last line, for TensorBoard."""
+    def update(self, step: int, loss: float, data_wait_s: float, step_flops: int) -> dict[str, float]:
+        """Print when due. Returns the rates since the last line, for TensorBoard.
+
+        Args:
+            data_wait_s: time that this process waited for data, in all.
+            step_flops: floating-point operations of the model in one step of this process.
+        """
         then, then_step, then_wait = self._printed
-        elapsed = time.monotonic() - then
+        elapsed = max(time.monotonic() - then, 1e-9)
         if elapsed < PROGRESS_INTERVAL_S and step < self.total:
             return {}
-        rate = (step - then_step) / max(elapsed, 1e-9)
-        wait = (data_wait_s - then_wait) / max(elapsed, 1e-9)
         self._printed = (time.monotonic(), step, data_wait_s)
+        rate = (step - then_step) / elapsed
+        rates = {
+            "time/steps_per_second": rate,
+            "time/samples_per_second": rate * self.samples_per_step,
+            "time/data_wait_share": (data_wait_s - then_wait) / elapsed,
+            "time/peak_memory_gib": devices.peak_memory() / 2**30,
+            "time/tflops_per_device": rate * step_flops / 1e12,
+        }
+        if peak := devices.peak_flops():
+            rates["time/model_flops_utilization"] = rate * step_flops / peak
         if devices.is_main():
-            minutes, seconds = divmod(round((self.total - step) / rate), 60)
-            eta = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
             print(
-                f"{self.title}: step {step}/{self.total}, {rate:.2f} steps/s, {rate * self.samples_per_step:.0f} samples/s, "
-                f"data wait {wait:.0%}, ETA {eta}, loss {loss:.4f}",
+                f"{self.title}: step {step}/{self.total}, {_text(rates)}, ETA {_clock((self.total - step) / rate)}, loss {loss:.4f}",
                 flush=True,
             )
-        return {"time/steps_per_second": rate, "time/samples_per_second": rate * self.samples_per_step, "time/data_wait_share": wait}
+        return rates
+
+
+def _text(rates: dict[str, float]) -> str:
+    utilization = rates.get("time/model_flops_utilization")
+    share = "" if utilization is None else f" (model FLOP utilisation {utilization:.0%})"
+    return (
+        f"{rates['time/steps_per_second']:.2f} steps/s, {rates['time/samples_per_second']:.0f} samples/s, "
+        f"data wait {rates['time/data_wait_share']:.0%}, peak memory {rates['time/peak_memory_gib']:.1f} GiB, "
+        f"{rates['time/tflops_per_device']:.3g} TFLOP/s per device{share}"
+    )
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
 
 
 def _drop_rows_after(path: Path, step: int) -> None:

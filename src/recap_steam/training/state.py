@@ -5,8 +5,9 @@
 ``{root}/{key}/weights_{n}.pt``          full weights of the best step so far
 ``{root}/{key}/metrics.jsonl``           see ``training.metrics``
 
-``key`` is a digest of everything that determines the run, so that a changed parameter starts anew. The folder is undeclared to the
-workflow and may be deleted whenever no job runs.
+``key`` is a digest of everything that determines the run, so that a changed parameter starts anew. Beside the run's own key only the one
+used last is kept, so that a parameter can be tried and taken back. The folder is undeclared to the workflow and may be deleted whenever no
+job runs.
 """
 
 import contextlib
@@ -44,11 +45,15 @@ class Progress:
 
 
 class StateFolder:
-    """Saves and restores the state of one run; see the module's docstring for the files."""
+    """Saves and restores the state of one run; see the module's docstring for the files.
+
+    Removes what older runs left under ``root``: every process of the one job that may write there creates it.
+    """
 
     def __init__(self, root: Path, key: str):
         self.folder = Path(root) / key
         self.metrics_path = self.folder / "metrics.jsonl"
+        devices.on_main(self._drop_superseded)
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the state of ``progress.step`` beside its final name, rename it and drop the one before. Every process calls it."""
@@ -103,6 +108,12 @@ class StateFolder:
         for weights in self.folder.glob("weights_*"):
             if progress.best_step is None or weights != self._weights_path(progress.best_step):
                 weights.unlink()
+
+    def _drop_superseded(self) -> None:
+        """Keep of the other runs the one that was written last: a state is three times a model's size."""
+        others = [folder for folder in self.folder.parent.glob("*/") if folder != self.folder]
+        for folder in sorted(others, key=lambda folder: folder.stat().st_mtime)[:-1]:
+            shutil.rmtree(folder)
 
     def _step_folder(self, step: int) -> Path:
         return self.folder / f"step_{step:09d}"

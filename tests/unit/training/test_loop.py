@@ -1,13 +1,19 @@
+import contextlib
+import itertools
 import json
+import os
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recap_steam import devices
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, digest_file
-from recap_steam.training.loop import BatchPlan, train
+from recap_steam.training.batches import BatchPlan
+from recap_steam.training.loop import Trainer, train
 from tests.unit.training.toy import Toy, ToyConfig, lineage
 
 
@@ -82,6 +88,86 @@ def test_a_metric_of_nothing_is_null_not_zero(tmp_path):
     assert {row["train/absent_branch"] for row in rows(run(tmp_path, toy, ToyConfig(max_steps=2)))} == {None}
 
 
+def test_a_sum_without_count_is_a_total_over_the_global_batch(tmp_path):
+    toy = Toy()
+    loss = toy.loss
+    toy.loss = lambda batch: (loss(batch)[0], {"count_samples": (torch.tensor(float(len(batch["x"]))), None)})
+    output = run(tmp_path, toy, ToyConfig(max_steps=2, micro_batch_size=2))
+    assert [row["train/count_samples"] for row in rows(output)] == [8.0, 8.0]
+
+
+def test_defect_24_no_plan_leaves_out_a_sample(monkeypatch):
+    """Every size is refused, or the processes' micro batches cover the global batch exactly once."""
+    covered = 0
+    for world, total, micro in itertools.product(range(1, 5), range(1, 13), (None, *range(1, 13))):
+        monkeypatch.setattr(devices, "world_size", lambda world=world: world)
+        try:
+            plans = []
+            for rank in range(world):
+                monkeypatch.setattr(devices, "rank", lambda rank=rank: rank)
+                plans.append(BatchPlan.of(ToyConfig(global_batch_size=total, micro_batch_size=micro)))
+        except UserError:
+            assert total % ((micro or max(1, total // world)) * world)
+            continue
+        covered += 1
+        assert [position for plan in plans for part in plan.micro_batches for position in part] == list(range(total))
+        assert all(plan.micro_batches for plan in plans)
+    assert covered > 50
+
+
+def test_defect_30_the_seed_is_all_that_chance_depends_on(tmp_path):
+    one, same, other = (
+        (run(tmp_path / name, Toy(), ToyConfig(max_steps=6, seed=seed)) / "model.safetensors").read_bytes()
+        for name, seed in (("one", 3), ("same", 3), ("other", 4))
+    )
+    assert one == same != other
+
+
+def test_defect_31_a_resumed_run_neither_repeats_nor_skips_a_sample(tmp_path):
+    whole, halves = Toy(), [Toy(fail_at=13), Toy()]
+    run(tmp_path / "whole", whole)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path, halves[0])
+    run(tmp_path, halves[1])
+    saved = 10  # steps in the last state
+    seen = torch.stack(halves[0].seen[:saved] + halves[1].seen)
+    assert torch.equal(seen, torch.stack(whole.seen)) and len(seen) == 30
+
+
+class HostReads(TorchFunctionMode):
+    """Counts what makes the host wait for the device."""
+
+    WAITING = (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__bool__, torch.Tensor.__float__)
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.count += function in self.WAITING
+        return function(*args, **(kwargs or {}))
+
+
+class ScalarReads(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket is torch.ops.aten._local_scalar_dense
+        return function(*args, **(kwargs or {}))
+
+
+def test_defect_45_the_loop_reads_the_device_once_per_step(tmp_path):
+    config = ToyConfig(max_steps=5, micro_batch_size=2, eval_interval=100, save_interval=100)
+    trainer = Trainer(Toy(), config, tmp_path / "state", tmp_path / "output", lineage())
+    with contextlib.closing(trainer._batches()) as batches:
+        trainer._step(batches, False)
+        with HostReads() as reads, ScalarReads() as scalars:
+            trainer._step(batches, False)
+    assert (reads.count, scalars.count) == (1, 0)  # one list of numbers, after four micro batches and the update
+
+
 def test_changed_parameters_start_anew(tmp_path):
     run(tmp_path, Toy(), ToyConfig(max_steps=10))
     output = run(tmp_path, Toy(), ToyConfig(max_steps=10), lineage(lr=2))
@@ -95,6 +181,20 @@ def test_a_finished_run_is_exported_again_without_a_step(tmp_path):
     toy = Toy()
     run(tmp_path, toy)
     assert (first / "model.safetensors").read_bytes() == before and toy.losses == []
+
+
+def test_of_older_runs_only_the_last_keeps_its_state(tmp_path):
+    config = ToyConfig(max_steps=2)
+    for lr in (1, 2, 3):
+        run(tmp_path, Toy(), config, lineage(lr=lr))
+        os.utime(max(tmp_path.glob("state/*/"), key=lambda path: path.stat().st_mtime), (lr, lr))
+    assert len(list(tmp_path.glob("state/*/"))) == 2
+    taken_back = Toy()
+    run(tmp_path, taken_back, config, lineage(lr=2))
+    assert taken_back.losses == []
+    forgotten = Toy()
+    run(tmp_path, forgotten, config, lineage(lr=1))
+    assert len(forgotten.losses) == 2
 
 
 def test_only_the_last_state_is_kept(tmp_path):

@@ -1,9 +1,11 @@
 import json
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from recap_steam import devices
 from recap_steam.training import metrics
-from recap_steam.training.metrics import MetricLog, ProgressLine
+from recap_steam.training.metrics import MetricLog, Throughput
 
 
 def test_rows_after_the_resumed_step_are_dropped_even_half_written_ones(tmp_path):
@@ -25,17 +27,28 @@ def test_rows_are_json_and_free_of_the_clock(tmp_path):
     assert events.Scalars("b")[0].value == 2.0
 
 
-def test_progress_tells_step_rate_and_loss_at_the_end(capsys):
-    line = ProgressLine("train_critic value", 0, 2, 8)
-    assert line.update(1, 0.5, 0.0) == {}
-    rates = line.update(2, 0.25, 0.0)
+def test_throughput_is_told_at_the_end(capsys, monkeypatch):
+    monkeypatch.setattr(devices, "peak_flops", lambda: 10e12)
+    line = Throughput("train_critic value", 0, 2, 8)
+    assert line.update(1, 0.5, 0.0, 10**12) == {}
+    rates = line.update(2, 0.25, 0.0, 10**12)
     output = capsys.readouterr().out
     assert output.startswith("train_critic value: step 2/2, ") and output.endswith("ETA 00:00:00, loss 0.2500\n")
-    assert rates["time/samples_per_second"] == 8 * rates["time/steps_per_second"]
+    assert "data wait 0%, peak memory 0." in output and "TFLOP/s per device (model FLOP utilisation " in output
+    steps = rates["time/steps_per_second"]
+    assert rates["time/samples_per_second"] == 8 * steps
+    assert rates["time/tflops_per_device"] == steps
+    assert rates["time/model_flops_utilization"] == pytest.approx(steps / 10)
+    assert 0.01 < rates["time/peak_memory_gib"] < 24
+
+
+def test_a_device_of_unknown_speed_has_no_utilisation(capsys):
+    rates = Throughput("train_critic value", 0, 1, 8).update(1, 0.5, 0.0, 10**12)  # a CPU
+    assert "time/model_flops_utilization" not in rates and "utilisation" not in capsys.readouterr().out
 
 
 def test_days_that_are_left_are_hours(capsys, monkeypatch):
     clock = iter([0.0, 10.0, 10.0])
     monkeypatch.setattr(metrics.time, "monotonic", lambda: next(clock))
-    ProgressLine("train_policy recap", 0, 10_001, 8).update(1, 0.5, 0.0)
+    Throughput("train_policy recap", 0, 10_001, 8).update(1, 0.5, 0.0, 0)
     assert "ETA 27:46:40" in capsys.readouterr().out

@@ -40,11 +40,14 @@ class ToyConfig:
     micro_batch_size: int | None = None
     eval_interval: int = 10
     save_interval: int = 5
+    compile_model: bool = False
     seed: int = 0
 
 
 class Toy:
-    def __init__(self, selection=None, nan_from: int | None = None, seconds_per_batch: float = 0.0, dropout: float = 0.1):
+    def __init__(
+        self, selection=None, nan_from: int | None = None, seconds_per_batch: float = 0.0, dropout: float = 0.1, fail_at: int | None = None
+    ):
         devices.seed(0)
         self.model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))
         rng = np.random.default_rng(0)
@@ -52,7 +55,8 @@ class Toy:
         self.targets = self.inputs.sum(1, keepdims=True)
         self.lengths, self.weights, self.selection = [10, 30], [1.0, 1.0], selection
         self.nan_from, self.seconds_per_batch = nan_from, seconds_per_batch
-        self.losses = []
+        self.fail_at = fail_at
+        self.losses, self.seen = [], []  # of every call
 
     def parameter_groups(self):
         return [{"params": self.model.parameters()}]
@@ -60,13 +64,20 @@ class Toy:
     def load(self, samples, rngs):
         time.sleep(self.seconds_per_batch)
         noise = np.stack([rng.standard_normal(4, dtype=np.float32) for rng in rngs])
-        return {"x": torch.from_numpy(self.inputs[samples] + 0.01 * noise), "y": torch.from_numpy(self.targets[samples])}
+        return {
+            "x": torch.from_numpy(self.inputs[samples] + 0.01 * noise),
+            "y": torch.from_numpy(self.targets[samples]),
+            "samples": torch.from_numpy(samples),
+        }
 
     def loss(self, batch):
         error = (self.model(batch["x"]) - batch["y"]).square()
         if self.nan_from is not None and len(self.losses) >= self.nan_from:
             error = error * float("nan")
-        self.losses.append(error.mean().item())
+        self.losses.append(error.mean().detach())
+        self.seen.append(batch["samples"])
+        if len(self.seen) == self.fail_at:
+            raise RuntimeError("killed")
         return error.mean(), {"squared_error": (error.sum(), torch.tensor(float(len(error))))}
 
     def evaluate(self):
