@@ -21,10 +21,11 @@ def metrics(folder: Path) -> list[dict]:
 
 
 def test_two_processes_train_the_critic_that_one_trains(tmp_path):
-    files = make(tmp_path).with_critic(micro_batch_size=4)
+    files = make(tmp_path).with_two_cameras("rollouts", micro_batch_size=4, eval={"max_samples": 1})  # defect 27: fewer than processes
     one, two = tmp_path / "one", tmp_path / "two"
     arguments = {
         "--config": json.dumps(with_defaults(files.raw)),
+        "--execution": "{}",
         "--tag": "value",
         "--episodes-dir": files.episodes,
         "--frames-dir": files.frames,
