@@ -6,6 +6,8 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,20 @@ def digest_file(path: Path | str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         raise UserError(f"{path}: not found; run Snakemake again, it makes what is missing") from None
+
+
+def digest_listing(paths: Iterable[Path | str], suffixes: tuple[str, ...] | str = "") -> str:
+    """SHA-256 (hex) over name, size and time, not content, of the files at and below ``paths`` whose names end on one of ``suffixes``."""
+    files = sorted(file for path in paths for file in _files(path) if file.endswith(suffixes) and os.path.isfile(file))
+    status = [os.stat(file) for file in files]
+    return digest_json([(file, found.st_size, found.st_mtime_ns) for file, found in zip(files, status, strict=True)])
+
+
+def _files(path: Path | str) -> Iterator[str]:
+    """A path itself and, if it is a folder, what is anywhere in it."""
+    yield str(path)
+    for folder, _, names in os.walk(path, followlinks=True):
+        yield from (os.path.join(folder, name) for name in names)
 
 
 def code_digest(*modules: str) -> str:

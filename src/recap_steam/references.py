@@ -4,16 +4,35 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
-from recap_steam.config import EXPERT, CollectConfig, EvaluationConfig, Experiment, PolicyConfig, camera_keys, meta_folder
+from recap_steam.config import EXPERT, CollectConfig, CriticConfig, EvaluationConfig, Experiment, PolicyConfig, camera_keys, meta_folder
 from recap_steam.errors import config_error
 from recap_steam.model_checks import check_models
 
 
+def all_datasets(config: CriticConfig | PolicyConfig) -> list[str]:
+    """Return the datasets that a critic or policy is trained or judged on."""
+    return [*config.datasets, *config.eval_datasets]
+
+
 def value_datasets(experiment: Experiment, critic: str) -> list[str]:
     """Return the datasets that a critic values: those it learned from, those held out, those to be labelled."""
-    config = experiment.critics[critic]
     labelled = [name for advantages in experiment.advantages.values() if advantages.critic == critic for name in advantages.datasets]
-    return list(dict.fromkeys([*config.datasets, *config.eval_datasets, *labelled]))
+    return list(dict.fromkeys([*all_datasets(experiment.critics[critic]), *labelled]))
+
+
+def cached_cameras(experiment: Experiment, dataset: str, image_size: int) -> list[str]:
+    """Return the camera keys, sorted, that all critics and policies read from a dataset at one image size: each video is decoded once."""
+    readers = [user for user, names in _readers(experiment) if dataset in names and user.model.image_size == image_size]
+    keys = [key for reader in readers for key in camera_keys(experiment, dataset, reader.cameras).values()]
+    return sorted({key for key in keys if key is not None})
+
+
+def _readers(experiment: Experiment) -> Iterator[tuple[CriticConfig | PolicyConfig, list[str]]]:
+    """Yield every critic and policy with the datasets of which it reads frames."""
+    for tag, critic in experiment.critics.items():
+        yield critic, value_datasets(experiment, tag)
+    for policy in experiment.policies.values():
+        yield policy, all_datasets(policy)
 
 
 def labelled_datasets(experiment: Experiment, policy: PolicyConfig) -> list[str]:
@@ -98,9 +117,7 @@ def _check_sidecar_folders(experiment: Experiment) -> None:
 
 def _check_cameras(experiment: Experiment) -> None:
     """Every camera of a critic or policy has a key in each dataset that it sees, or is declared absent there."""
-    users = [(critic, value_datasets(experiment, tag)) for tag, critic in experiment.critics.items()]
-    users += [(policy, [*policy.datasets, *policy.eval_datasets]) for policy in experiment.policies.values()]
-    for user, names in users:
+    for user, names in _readers(experiment):
         for name in names:
             camera_keys(experiment, name, user.cameras)
 

@@ -1,10 +1,12 @@
 """Digests follow content and code; a lineage that does not fit is one line that says what differs."""
 
+import os
+
 import pytest
 
 from recap_steam import lineage
 from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file, digest_json
+from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file, digest_json, digest_listing
 
 RECORD = Lineage("compute_returns", "fail40", "a" * 64, {"gamma": 1.0, "nested": {"b": 1}}, {"critic": "c" * 64}, {"mean": -3.5}, "d" * 64)
 
@@ -21,6 +23,32 @@ def test_digest_file(tmp_path):
     assert digest_file(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     with pytest.raises(UserError, match="absent: not found; run Snakemake again"):
         digest_file(tmp_path / "absent")
+
+
+def test_digest_listing_notices_changed_new_and_removed_files_of_the_given_kind(tmp_path):
+    folder, alone = tmp_path / "folder", tmp_path / "alone.json"
+    (folder / "deep").mkdir(parents=True)
+    weights, text = folder / "deep/model.safetensors", folder / "README.md"
+    for path in (weights, text, alone):
+        path.write_text("old")
+    (folder / "dangling.json").symlink_to("nowhere")  # as a partial copy leaves it
+
+    def digest():
+        return digest_listing([folder, alone, tmp_path / "absent"], (".json", ".safetensors"))
+
+    digests = [digest()]
+    text.write_text("another length")
+    assert digest() == digests[0] != digest_listing([folder, alone])
+    for change in (
+        lambda: weights.write_text("another length"),
+        lambda: os.utime(weights, ns=(1, 1)),
+        lambda: alone.write_text("another length"),
+        lambda: (folder / "new.json").touch(),
+        lambda: weights.unlink(),
+    ):
+        change()
+        digests.append(digest())
+    assert len(set(digests)) == len(digests)
 
 
 @pytest.fixture

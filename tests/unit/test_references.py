@@ -10,7 +10,7 @@ import yaml
 
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
-from recap_steam.references import check_references
+from recap_steam.references import cached_cameras, check_references
 from tests.changes import with_changes
 
 REPOSITORY = Path(__file__).parents[2]
@@ -276,6 +276,26 @@ def test_a_broken_reference_is_one_line_that_names_the_key_and_the_remedy(case: 
     assert text.startswith("config: ")
     assert "\n" not in text
     assert message in text
+
+
+def test_cached_cameras_are_the_keys_of_the_dataset_that_its_readers_need() -> None:
+    both = [CAMERA, "observation.images.wrist"]
+    experiment = changed(
+        {
+            "camera_maps.arm": {CAMERA: "observation.images.top", "observation.images.wrist": "observation.images.hand"},
+            "camera_maps.blind": {CAMERA: "observation.images.only", "observation.images.wrist": None},
+            "datasets.rollouts.camera_map": "arm",
+            "datasets.heldout.camera_map": "blind",
+            "critics.value.cameras": both,
+            "policies.recap.eval_datasets": ["heldout"],
+            "policies.recap.model.image_size": 32,
+        }
+    )
+    loaded = load_experiment(experiment)
+    assert cached_cameras(loaded, "rollouts", 64) == ["observation.images.hand", "observation.images.top"]
+    assert cached_cameras(loaded, "rollouts", 32) == ["observation.images.top"]  # the policy has one camera
+    assert cached_cameras(loaded, "demonstrations", 64) == both
+    assert cached_cameras(loaded, "heldout", 64) == cached_cameras(loaded, "heldout", 32) == ["observation.images.only"]
 
 
 def test_one_folder_by_two_names_is_found_behind_a_link(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 """The checked experiment, file names, slices and digests. All functions of the workflow live here."""
 
-import hashlib
 import json
 import os
 import re
 import sys
 
-from recap_steam.config import EXECUTION_KEYS, EXPERT, arm_name, camera_keys, evaluation_arms, load_experiment, meta_folder
+from recap_steam.config import EXECUTION_KEYS, EXPERT, arm_name, evaluation_arms, load_experiment, meta_folder
 from recap_steam.errors import UserError
-from recap_steam.lineage import code_digest
+from recap_steam.lineage import code_digest, digest_listing
 from recap_steam.model_config import weight_folders
-from recap_steam.references import check_references, labelled_datasets, value_datasets
+from recap_steam.references import all_datasets, cached_cameras, check_references, labelled_datasets, value_datasets
 from recap_steam.schema import refuse_duplicate_keys, with_defaults
 
 try:
@@ -227,39 +226,7 @@ def dataset_listing(dataset, *parts):
             f"error: config: datasets.{dataset}.path: no LeRobot dataset in {config.path} (meta/info.json is missing); "
             "correct the path, or say under `collect` how to make the dataset"
         )
-    return listing_digest(os.path.join(config.path, part) for part in parts)
-
-
-def listing_digest(paths, suffixes=""):
-    """Digest over name, size and time of the files at and below paths, of all files or of those with certain endings."""
-    files = sorted(file for path in paths for file in list_files(path) if file.endswith(suffixes))
-    status = {file: os.stat(file) for file in files}
-    lines = [f"{file} {status[file].st_size} {status[file].st_mtime_ns}" for file in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def list_files(path):
-    """Yield every file below a folder (or the one file); nothing if it does not exist."""
-    if os.path.isdir(path):
-        for item in os.scandir(path):
-            yield from list_files(item.path)
-    elif os.path.isfile(path):
-        yield path
-
-
-def cached_cameras(wildcards):
-    """All camera keys that critics and policies read from a dataset at one image size: each video is decoded once."""
-    users = [(critic, value_datasets(EXPERIMENT, tag)) for tag, critic in EXPERIMENT.critics.items()]
-    users += [(policy, all_datasets(policy)) for policy in EXPERIMENT.policies.values()]
-    return sorted(
-        {
-            key
-            for user, datasets in users
-            if user.model.image_size == int(wildcards.size) and wildcards.dataset in datasets
-            for key in camera_keys(EXPERIMENT, wildcards.dataset, user.cameras).values()
-            if key is not None
-        }
-    )
+    return digest_listing([os.path.join(config.path, part) for part in parts])
 
 
 # Inputs and parameters of single rules.
@@ -268,11 +235,6 @@ def cached_cameras(wildcards):
 def dataset_of(wildcards):
     """Name of the dataset that a sidecar belongs to."""
     return DATASET_OF_META[wildcards.meta]
-
-
-def all_datasets(config):
-    """Datasets that a critic or policy is trained or judged on."""
-    return [*config.datasets, *config.eval_datasets]
 
 
 def critic_datasets(wildcards):
@@ -306,7 +268,7 @@ def values_slice(wildcards):
 def weights_listing(model):
     """Digest over name, size and time of the files of weights and tokenizers that a model starts from, so that new ones train it anew."""
     folders = [folder for _, folder, _ in weight_folders(model)]
-    return listing_digest(folders, (".json", ".safetensors")) if folders else None
+    return digest_listing(folders, (".json", ".safetensors")) if folders else None
 
 
 def init_folder(wildcards):

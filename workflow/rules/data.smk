@@ -51,7 +51,7 @@ rule cache_frames:
     params:
         config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
         files=lambda wildcards: dataset_listing(wildcards.dataset, "videos", "images"),
-        cameras=cached_cameras,
+        cameras=lambda wildcards: cached_cameras(EXPERIMENT, wildcards.dataset, int(wildcards.size)),
         code=code_of("cache_frames"),
     message:
         "Decode the frames of {wildcards.dataset} at {wildcards.size} pixels"
