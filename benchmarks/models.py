@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import time
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,9 @@ def cache_dataset(experiment: Experiment, folder: Path) -> CachedDataset:
     """Run the stages that come before training: index and frame cache."""
     critic, path = experiment.critics["value"], experiment.datasets[NAME].path
     index, frames = folder / f"{NAME}.parquet", folder / f"{NAME}_{critic.model.image_size}px.arrow"
-    index_stage(experiment, NAME, index)
-    frames_stage(experiment, NAME, index, critic.cameras, critic.model.image_size, frames)
+    with contextlib.redirect_stderr(io.StringIO()):  # no progress bar in a table
+        index_stage(experiment, NAME, index)
+        frames_stage(experiment, NAME, index, critic.cameras, critic.model.image_size, frames)
     episodes = load_episodes(index, open_dataset(NAME, path))
     return CachedDataset(experiment, folder, episodes, FrameCache.open(frames, episodes))
 
@@ -124,9 +126,10 @@ def _critic(config: CriticConfig, architecture: Architecture) -> ValueCritic:
     return model
 
 
-def make_trainer(trainable: Any, folder: Path) -> Trainer:
-    """The real loop around ``trainable``, with its states and outputs under ``folder``."""
-    return Trainer(trainable, trainable.config, folder / "state", folder / "output", Lineage("benchmark", "model", None, {}, {}, {}, ""))
+def make_trainer(trainable: Any, folder: Path, **changes: Any) -> Trainer:
+    """The real loop around ``trainable``, ``changes`` applied to its configuration; its files would lie under ``folder``."""
+    config = dataclasses.replace(trainable.config, **changes)
+    return Trainer(trainable, config, folder / "state", folder / "output", Lineage("benchmark", "model", None, {}, {}, {}, ""))
 
 
 def timed_steps(trainer: Trainer, count: int) -> list[float]:

@@ -13,4 +13,4 @@ def machine() -> str:
 def target(name: str, found: float, limit: float, at_least: bool = False) -> str:
     """One line of a list: what was found, the target (an upper limit, or a lower one with ``at_least``) and whether it was met."""
     met = found >= limit if at_least else found <= limit
-    return f"- {name}: {found:.2f}, target {'at least ' if at_least else ''}{limit:g}: {'met' if met else 'MISSED'}"
+    return f"- {name}: {found:.3g}, target {'at least ' if at_least else ''}{limit:g}: {'met' if met else 'MISSED'}"

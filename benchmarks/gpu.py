@@ -1,0 +1,161 @@
+"""The full-size critic and a pi0.5 of reduced depth on one accelerator: is bf16 right, how fast, in how much memory?
+
+`python benchmarks/gpu.py` takes less than 5 minutes on one device and needs no files: weights are random, images are noise. Where torch
+sees no accelerator it says so and ends with 0. `--smoke` runs the same functions on small models, on whatever there is. It ends with 1
+where bf16 differs from fp32 by more than the tolerances: relative difference of the loss, cosine between the gradients.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from models import (
+    FULL_SIZE_CRITIC,
+    SMALL_CRITIC,
+    CachedDataset,
+    cache_dataset,
+    critic_training,
+    make_experiment,
+    make_trainer,
+    millions,
+    timed_steps,
+)
+from reporting import machine, target
+from synthetic_data import make_v30
+from tabulate import tabulate
+
+from recap_steam import devices
+from recap_steam.critics.folder import SavedCritic
+from recap_steam.critics.value_pass import evaluate_rows
+from recap_steam.training.critic import CriticTraining
+from recap_steam.training.order import sample_rngs
+
+CAMERAS = ["observation.images.front", "observation.images.wrist"]
+FRAMES = 128
+LOSS_TOLERANCE, COSINE_TOLERANCE = 0.02, 0.98
+WARM_UP, STEPS = 3, 5
+HEADER = ["", "micro batch", "s/step", "samples/s", "TFLOP/s", "utilisation", "peak memory, GB"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="small models, to try the script without an accelerator")
+    args = parser.parse_args()
+    if devices.device().type == "cpu" and not args.smoke:
+        print("skipped: torch sees no accelerator here; --smoke runs the same on small models")
+        return
+    with tempfile.TemporaryDirectory() as folder, devices.distributed():
+        data = prepare(Path(folder), args.smoke)
+        print(f"{device_name()}, torch {torch.__version__}, {machine()}\n", flush=True)
+        checks = run(data, args.smoke)
+    print("\n".join(line for line, _ in checks))
+    sys.exit(0 if all(met for _, met in checks) else 1)
+
+
+def prepare(folder: Path, smoke: bool) -> CachedDataset:
+    """A dataset of noise, and an experiment with both models on it."""
+    from reduced_pi05 import REDUCED_DEPTH, SMALL, policy_section
+
+    critic, policy = (SMALL_CRITIC | {"image_size": 64}, SMALL) if smoke else (FULL_SIZE_CRITIC, REDUCED_DEPTH)
+    make_v30(folder / "dataset", np.array([FRAMES // 2] * 2), 1, CAMERAS, critic["image_size"])
+    return cache_dataset(make_experiment(folder / "dataset", CAMERAS, critic, policies=policy_section(CAMERAS, policy)), folder)
+
+
+def run(data: CachedDataset, smoke: bool) -> list[tuple[str, bool]]:
+    """Measure both models one after the other and print their tables; return the lines of the checks and whether they are met."""
+    from reduced_pi05 import policy_training
+
+    micro_batches, recomputed = ([2], [4]) if smoke else ([8, 32], [32, 128])
+    critic = critic_training(data)
+    checks = measure("critic", critic, critic.model.enable_gradient_checkpointing, data.folder, micro_batches, recomputed)
+    print_value_pass(critic)
+    del critic
+    policy = policy_training(data)
+    return checks + measure("pi0.5", policy, policy.model.gradient_checkpointing_enable, data.folder, micro_batches, recomputed)
+
+
+def measure(
+    name: str, trainable: Any, recompute: Any, folder: Path, micro_batches: list[int], recomputed: list[int]
+) -> list[tuple[str, bool]]:
+    """Check and time one model, plain and with ``recompute`` switched on; print its table and return its checks."""
+    devices.shard(trainable.model)
+    checks = compare(name, trainable)
+    rows = [[name, *speed(trainable, folder, micro)] for micro in micro_batches]
+    recompute()
+    rows += [[f"{name}, activations recomputed", *speed(trainable, folder, micro)] for micro in recomputed]
+    print(
+        f"{name}: {millions(trainable.model):,.1f} M parameters\n\n{tabulate(rows, HEADER, tablefmt='github', disable_numparse=True)}\n",
+        flush=True,
+    )
+    return checks
+
+
+def compare(name: str, trainable: Any) -> list[tuple[str, bool]]:
+    """Loss and gradient of one batch in bf16 against fp32."""
+    batch = trainable.load(np.arange(2), sample_rngs(0, 0, range(2)))
+    batch = {key: tensor.to(devices.device()) for key, tensor in batch.items()}
+    loss, gradient = loss_and_gradient(trainable, batch, torch.float32)
+    low_loss, low_gradient = loss_and_gradient(trainable, batch, torch.bfloat16)
+    dot = sum(float((one * other).sum()) for one, other in zip(gradient, low_gradient, strict=True))
+    norms = [sum(float(tensor.square().sum()) for tensor in tensors) ** 0.5 for tensors in (gradient, low_gradient)]
+    difference, cosine = abs(low_loss - loss) / abs(loss), dot / (norms[0] * norms[1])
+    return [
+        (target(f"{name}, bf16 against fp32, relative difference of the loss", difference, LOSS_TOLERANCE), difference <= LOSS_TOLERANCE),
+        (
+            target(f"{name}, bf16 against fp32, cosine of the gradients", cosine, COSINE_TOLERANCE, at_least=True),
+            cosine >= COSINE_TOLERANCE,
+        ),
+    ]
+
+
+def loss_and_gradient(trainable: Any, batch: dict[str, torch.Tensor], dtype: torch.dtype) -> tuple[float, list[torch.Tensor]]:
+    trainable.model.train()
+    trainable.model.zero_grad()
+    devices.seed(0)  # dropout
+    with torch.autocast(devices.device().type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        loss, _ = trainable.loss(batch)
+    loss.backward()
+    found = [parameter.grad.clone() for parameter in trainable.model.parameters() if parameter.grad is not None]
+    trainable.model.zero_grad()
+    return loss.item(), found
+
+
+def speed(trainable: Any, folder: Path, micro_batch: int) -> list[str]:
+    """The columns of a row from ``micro batch`` on: median step of the real loop, one micro batch a step."""
+    if torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
+        torch.accelerator.reset_peak_memory_stats()
+    try:
+        trainer = make_trainer(trainable, folder, global_batch_size=micro_batch, micro_batch_size=micro_batch)
+        seconds = float(np.median(timed_steps(trainer, WARM_UP + STEPS)[WARM_UP:]))
+    except torch.OutOfMemoryError:
+        trainable.model.zero_grad()
+        return [str(micro_batch), "does not fit"]
+    rate, peak = trainer.step_flops / seconds, devices.peak_flops()
+    used = f"{rate / peak:.0%}" if peak else "unknown"
+    memory = f"{devices.peak_memory() / 1e9:.1f}"
+    return [str(micro_batch), f"{seconds:.3f}", f"{micro_batch / seconds:.1f}", f"{rate / 1e12:.3g}", used, memory]
+
+
+def print_value_pass(critic: CriticTraining) -> None:
+    """Frames per second of the value pass, from the frame cache to values."""
+    saved = SavedCritic(critic.card, critic.model.eval(), critic.tokenizer)
+    frames = critic.training.parts[0].frames
+    evaluate_rows(saved, frames, range(FRAMES))  # warm-up
+    started = time.perf_counter()
+    evaluate_rows(saved, frames, range(FRAMES))
+    print(f"value pass: {FRAMES / (time.perf_counter() - started):.0f} frames/s, {len(CAMERAS)} cameras\n", flush=True)
+
+
+def device_name() -> str:
+    here = devices.device()
+    return "CPU" if here.type == "cpu" else torch.get_device_module(here).get_device_name(here)
+
+
+if __name__ == "__main__":
+    main()
