@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from recap_steam.config import PolicyModelConfig, SmallPi05Config
+from recap_steam.model_config import PolicyModelConfig, SmallPi05Config
 from recap_steam.policy import pi05
 from recap_steam.policy.norm_stats import compute_statistics
 
@@ -45,9 +45,13 @@ def make_statistics(states: np.ndarray, actions: np.ndarray) -> dict[str, dict[s
 
 
 def make_policy() -> pi05.PI05Policy:
-    """Random weights. The expert's adaptive norms start at zero, so that at first nothing depends on the prompt: perturb them."""
+    """Random weights, in eval mode."""
     torch.manual_seed(0)
-    policy = pi05.build(CONFIG, SMALL).eval()
+    return perturb(pi05.build(CONFIG, SMALL, initialise=True).eval())
+
+
+def perturb(policy: pi05.PI05Policy) -> pi05.PI05Policy:
+    """The expert's adaptive norms start at zero, so that at first nothing depends on the prompt; here it does."""
     for name, parameter in policy.named_parameters():
         if ".dense." in name:
             torch.nn.init.normal_(parameter, std=0.3)

@@ -18,11 +18,13 @@ from lerobot.processor import PolicyProcessorPipeline
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from recap_steam.config import SmallPi05Config
-from recap_steam.errors import UserError, run_target
+from recap_steam.errors import UserError, rerun, run_target
+from recap_steam.model_config import SmallPi05Config
 from recap_steam.policy.pi05 import EMBEDDING, LM_HEAD, build, load_weights
 from recap_steam.policy.processors import load_processors
 from recap_steam.policy.prompts import KIND_NAMES, SUFFIXES, TEMPLATE
+
+SCHEMA_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Serving:
     small: SmallPi05Config | None
     prompt_template: str = TEMPLATE
     task_suffixes: dict[str, str] = dataclasses.field(default_factory=lambda: dict(zip(KIND_NAMES, SUFFIXES, strict=True)))
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +93,8 @@ def load_policy(folder: str | Path) -> PolicyFolder:
     folder = Path(folder)
     serving = load_serving(folder)
     config = PreTrainedConfig.from_pretrained(folder)
-    policy = build(config, serving.small)
-    load_weights(policy, folder / "model.safetensors")
+    policy = build(config, serving.small, initialise=False)
+    load_weights(policy, folder)
     return PolicyFolder(policy.eval(), *load_processors(config, folder), serving)
 
 
@@ -100,7 +102,7 @@ def load_serving(folder: str | Path) -> Serving:
     """Read ``serving.json`` of a policy folder.
 
     Raises:
-        UserError: it is unreadable, or a file that belongs beside it is missing.
+        UserError: it is unreadable or of another schema version, or a file that belongs beside it is missing.
     """
     path = Path(folder) / "serving.json"
     try:
@@ -109,6 +111,8 @@ def load_serving(folder: str | Path) -> Serving:
         serving = Serving(**document, small=SmallPi05Config(**small) if small else None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not readable as a policy's serving file ({error!r}); give the folder of a policy trained here") from error
+    if serving.schema_version != SCHEMA_VERSION:
+        raise UserError(f"{path}: schema version {serving.schema_version}, expected {SCHEMA_VERSION}; {rerun('train_policy')}")
     for name in ("config.json", "policy_preprocessor.json", "policy_postprocessor.json", "tokenizer/tokenizer.json"):
         if not (path.parent / name).is_file():
             raise UserError(f"{path.parent / name}: not found; the policy folder is incomplete; {run_target('policies')}")

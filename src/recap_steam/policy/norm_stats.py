@@ -5,16 +5,19 @@ and both over all frames; here they are taken over exactly the frames that the p
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from recap_steam.config import Experiment
+from recap_steam.dataset.columns import matrix
+from recap_steam.dataset.episode_table import Episodes
+from recap_steam.dataset.vectors import read_rows
 from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage, code_digest
-from recap_steam.policy.samples import Source, load_sources
+from recap_steam.policy.samples import STATE, Selection, check_widths, select
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 EXACT_ROWS = 2_000_000  # up to here quantiles are exact; beyond, they come from a histogram
@@ -41,16 +44,19 @@ def compute_statistics(chunks: Callable[[], Iterable[np.ndarray]], exact_rows: i
         squares = squares + ((rows - rows.mean(0)) ** 2).sum(0) + delta**2 * count * len(rows) / total  # Chan et al. 1979
         mean, count = mean + delta * len(rows) / total, total
         low, high = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0))
-        kept = [*kept, np.asarray(chunk)] if count <= exact_rows else []
+        kept = [*kept, np.asarray(chunk, dtype=np.float32)] if count <= exact_rows else []
     if not count:
         raise UserError("normalisation statistics: there is no frame to take them from; check the policy's datasets and frame_filter")
-    if count <= exact_rows:
-        quantiles = np.quantile(np.concatenate(kept).astype(np.float64), list(QUANTILES.values()), axis=0)
-    else:
-        quantiles = _histogram_quantiles(chunks(), count, low, high)
+    quantiles = _exact_quantiles(kept) if count <= exact_rows else _histogram_quantiles(chunks(), count, low, high)
     moments = {"mean": mean, "std": np.sqrt(squares / count), "min": low, "max": high}
     named = {**moments, **dict(zip(QUANTILES, quantiles, strict=True))}
     return {**{name: values.tolist() for name, values in named.items()}, "count": [count]}
+
+
+def _exact_quantiles(chunks: list[np.ndarray]) -> np.ndarray:
+    """(number of quantiles, d) by NumPy's linear rule; one dimension at a time, so that the table is never copied as a whole."""
+    columns = (np.concatenate([chunk[:, dim] for chunk in chunks]).astype(np.float64) for dim in range(chunks[0].shape[1]))
+    return np.stack([np.quantile(column, list(QUANTILES.values())) for column in columns], axis=1)
 
 
 def _histogram_quantiles(chunks: Iterable[np.ndarray], count: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -87,24 +93,41 @@ def quantile_range(statistics: dict[str, list]) -> dict[str, list]:
 def norm_stats_stage(experiment: Experiment, tag: str, episodes_dir: Path, output: Path) -> None:
     """Rule compute_norm_stats: write the statistics of policy ``tag``, with their lineage, to ``output`` (JSON).
 
+    Tables are read in batches, so memory does not grow with the datasets beyond ``EXACT_ROWS``.
+
     Raises:
-        UserError: what ``load_sources`` raises.
+        UserError: what ``select`` and ``check_widths`` raise, or vectors that are missing or not numbers.
     """
-    sources = load_sources(experiment, tag, episodes_dir, with_labels=False)
+    selections = select(experiment, tag, experiment.policies[tag].datasets, episodes_dir)
     statistics = {
-        "observation.state": compute_statistics(lambda: (source.states[source.selected] for source in sources)),
-        "action": compute_statistics(lambda: (source.actions[source.selected] for source in sources)),
+        "observation.state": compute_statistics(lambda: _selected_vectors(tag, selections, "states")),
+        "action": compute_statistics(lambda: _selected_vectors(tag, selections, "actions")),
     }
-    expected = norm_stats_lineage(experiment, tag, sources)
+    expected = norm_stats_lineage(experiment, tag, [selection.episodes for selection in selections])
     lineage = Lineage(**expected, dataset_fingerprint=None, statistics={}, code=code_digest(__name__))
     document = {"lineage": json.loads(lineage.to_json()), "statistics": statistics}
     with atomic_output(output) as temporary:
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
-def norm_stats_lineage(experiment: Experiment, tag: str, sources: list[Source]) -> dict:
-    """What the statistics of policy ``tag`` must come from: fields of ``Lineage``."""
-    inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
+def _selected_vectors(tag: str, selections: list[Selection], column: str) -> Iterator[np.ndarray]:
+    """Yield the samples' ``states`` or ``actions``, (n, d) float32 at a time, in file order."""
+    first: dict[str, int] = {}
+    for selection in selections:
+        dataset, wanted = selection.dataset, np.zeros(selection.episodes.num_frames, bool)
+        wanted[selection.rows] = True
+        name = STATE if column == "states" else dataset.action_key
+        for path, table, rows in read_rows(dataset, selection.episodes, [name]):
+            vectors = matrix(table, name, path)[wanted[rows]].astype(np.float32, copy=False)
+            found = {str(path): vectors.shape[1]}
+            first = first or found
+            check_widths(tag, column, first | found)
+            yield vectors
+
+
+def norm_stats_lineage(experiment: Experiment, tag: str, datasets: list[Episodes]) -> dict:
+    """What the statistics of policy ``tag``, trained on ``datasets``, must come from: fields of ``Lineage``."""
+    inputs = {f"episodes/{episodes.dataset}": episodes.fingerprint for episodes in datasets}
     return {
         "stage": "compute_norm_stats",
         "tag": tag,

@@ -8,20 +8,21 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.pi05 import modeling_pi05
 from lerobot.policies.pi05.configuration_pi05 import PI05Config
 from lerobot.policies.pi05.modeling_pi05 import PI05Policy
-from safetensors import SafetensorError
+from transformers.initialization import no_init_weights
 
-from recap_steam.config import PolicyModelConfig, SmallPi05Config
 from recap_steam.errors import UserError
+from recap_steam.model_config import PolicyModelConfig, SmallPi05Config
+from recap_steam.weights import TensorFolder, shapes_of
 
 ATTENTION_HEADS = 8  # fixed in lerobot's attention
 EMBEDDING = "paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight"
 LM_HEAD = "paligemma_with_expert.paligemma.lm_head.weight"
+PI0_ONLY = ("state_proj.", "action_time_mlp_")  # modules that pi0.5 does not have; lerobot skips or renames them, and goes on
 
 
 @contextlib.contextmanager
@@ -99,9 +100,14 @@ def _check_sizes(small: SmallPi05Config | None, state_dim: int, action_dim: int)
             raise UserError(f"policy model: {message}; change it in the experiment file")
 
 
-def build(config: PI05Config, small: SmallPi05Config | None) -> PI05Policy:
-    """A randomly initialised policy on the CPU (from torch's global generator). Parameters whose result nothing reads do not train."""
-    with sizes(small):
+def build(config: PI05Config, small: SmallPi05Config | None, initialise: bool) -> PI05Policy:
+    """A policy on the CPU, or under ``devices.blueprint`` its shapes. Parameters whose result nothing reads do not train.
+
+    Args:
+        initialise: draw random weights from torch's global generator; false where ``load_weights`` fills every one of them anyway: at full
+            size, drawing takes minutes.
+    """
+    with sizes(small), contextlib.nullcontext() if initialise else no_init_weights():
         policy = PI05Policy(config)
     for parameter in unread_parameters(policy):
         parameter.requires_grad_(False)
@@ -109,14 +115,15 @@ def build(config: PI05Config, small: SmallPi05Config | None) -> PI05Policy:
 
 
 def unread_parameters(policy: PI05Policy) -> list[torch.nn.Parameter]:
-    """Parameters that no loss reaches: the two language-model heads, and the prefix's last layer after its keys and values (the prefix
-    output itself is never read)."""
+    """Parameters that no loss reaches: the two language-model heads, and all but keys and values of the prefix's last layer (the
+    prefix output itself is never read)."""
     trunk = policy.model.paligemma_with_expert
     language = trunk.paligemma.model.language_model
     last = language.layers[-1]
     modules = [
         trunk.paligemma.lm_head,
         trunk.gemma_expert.lm_head,
+        last.self_attn.q_proj,
         last.self_attn.o_proj,
         last.mlp,
         last.post_attention_layernorm,
@@ -125,30 +132,25 @@ def unread_parameters(policy: PI05Policy) -> list[torch.nn.Parameter]:
     return [parameter for module in modules for parameter in module.parameters()]
 
 
-def load_weights(policy: PI05Policy, path: str | Path) -> None:
-    """Fill ``policy`` from a safetensors file in lerobot's layout, or openpi's converted one (no ``model.`` prefix, tied embedding).
+def load_weights(policy: PI05Policy, folder: str | Path) -> None:
+    """Fill ``policy`` tensor by tensor from the safetensors files of ``folder``, in its own precision whatever theirs.
 
-    lerobot's own ``from_pretrained`` prints a warning and returns random weights where this raises.
+    Read are lerobot's layout and openpi's converted one, which has no ``model.`` prefix and, its embedding being tied to the language-model
+    head, only one of the two: the other gets its copy. Where both are there, each gets its own, as the embedding is what training changed.
+    Nothing else may be absent, not even the heads that nothing reads: both layouts have them. lerobot's own ``from_pretrained`` prints a
+    warning and returns random weights where this raises.
 
     Raises:
-        UserError: the file is missing or unreadable, or a tensor is missing, unknown or of another shape; it names the first of them.
+        UserError: a file is missing or unreadable, the weights are pi0's, or a tensor is missing, unknown or of another shape; it names the
+            first of them, and no weight was changed.
     """
-    try:
-        found = safetensors.torch.load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path}: not readable as policy weights ({error}); give a folder with model.safetensors of a pi0.5") from error
-    found = {name.removeprefix("model."): tensor for name, tensor in found.items()}
-    if EMBEDDING not in found and LM_HEAD in found:
-        found[EMBEDDING] = found[LM_HEAD]
-    expected = policy.model.state_dict()
-    problems = [f"missing tensor {name}" for name in expected if name not in found]
-    problems += [f"unknown tensor {name}" for name in found if name not in expected]
-    problems += [
-        f"{name} has shape {tuple(found[name].shape)}, the model {tuple(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in found and found[name].shape != tensor.shape
-    ]
-    if problems:
-        more = f" and {len(problems) - 1} more differences" if len(problems) > 1 else ""
-        raise UserError(f"{path}: does not fit this pi0.5: {problems[0]}{more}; compare policies.*.model with that model's sizes")
-    policy.model.load_state_dict(found)
+    tensors, targets = TensorFolder(folder, prefix="model."), policy.model.state_dict()
+    if any(name.startswith(PI0_ONLY) for name in tensors.shapes):
+        raise UserError(f"{folder}: these are weights of pi0, this is pi0.5; give a folder with weights of pi0.5")
+    tied = {EMBEDDING, LM_HEAD}
+    absent = tied - tensors.shapes.keys()
+    tensors.check(shapes_of(targets), optional=frozenset(absent if absent != tied else ()))
+    tensors.copy_into(targets)
+    for name in absent:
+        (other,) = tied - absent
+        targets[name].copy_(targets[other])

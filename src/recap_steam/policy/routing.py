@@ -8,7 +8,7 @@ import numpy as np
 
 from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE
 
-BRANCHES = ("positive_conditional", "positive_unconditional", "negative_conditional", "negative_unconditional")
+BRANCHES = ("positive_conditional", "positive_dropped", "negative", "negative_conditional", "negative_dropped")
 
 
 def route(labels: np.ndarray, u: np.ndarray, positive_only_conditional: bool, unconditional_prob: float) -> np.ndarray:
@@ -27,6 +27,12 @@ def route(labels: np.ndarray, u: np.ndarray, positive_only_conditional: bool, un
     return np.where(conditional, np.where(labels, POSITIVE, NEGATIVE), PLAIN)
 
 
-def branches(labels: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """Index into ``BRANCHES`` of each sample, from its label (n,) bool and its prompt kind (n,) int64."""
-    return 2 * (~labels).astype(np.int64) + (kinds == PLAIN)
+def branches_of(positive_only_conditional: bool) -> list[str]:
+    """The ``BRANCHES`` that occur: a negative sample that could never see an indicator is just ``negative``."""
+    return [name for name in BRANCHES if not name.startswith("negative") or (name == "negative") == positive_only_conditional]
+
+
+def branches(labels: np.ndarray, kinds: np.ndarray, positive_only_conditional: bool) -> np.ndarray:
+    """Index into ``branches_of(positive_only_conditional)`` of each sample, from its label (n,) bool and its prompt kind (n,) int64."""
+    negative = 2 + (0 if positive_only_conditional else kinds == PLAIN)
+    return np.where(labels, kinds == PLAIN, negative)

@@ -16,13 +16,22 @@ STATE = "observation.state"
 
 
 @dataclasses.dataclass(frozen=True)
+class Selection:
+    """One dataset of a policy and which of its F frames are samples: ``rows`` (n,) int64, ascending."""
+
+    dataset: Dataset
+    episodes: Episodes
+    rows: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
 class Source:
     """One dataset of a policy: its frames in row order (episode, frame), all F of them, and which are samples.
 
     Attributes:
         selected: (n,) int64 rows that are samples, ascending.
         states: (F, d_s) float32; actions: (F, d_a) float32; both in environment units.
-        labels: (F,) bool advantage labels; None for imitation.
+        labels: (F,) bool advantage labels; None for imitation and for held-out datasets.
     """
 
     name: str
@@ -36,44 +45,52 @@ class Source:
         """The task text of each sample."""
         return [self.episodes.tasks[code] for code in self.episodes.prompt_codes()[self.selected]]
 
+    def chunks(self, samples: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Actions from ``samples`` (n,) on: (n, length, d_a) float32, and is_pad (n, length), where the episode's last one is repeated."""
+        first = self.selected[samples]
+        offsets = self.episodes.offsets
+        last = offsets[np.searchsorted(offsets, first, side="right"), None] - 1
+        rows = first[:, None] + np.arange(length)
+        return self.actions[np.minimum(rows, last)], rows > last
 
-def load_sources(experiment: Experiment, tag: str, episodes_dir: Path, with_labels: bool) -> list[Source]:
-    """Read the datasets of policy ``tag``.
+
+def load_sources(experiment: Experiment, tag: str, episodes_dir: Path) -> list[Source]:
+    """Read the training datasets of policy ``tag``, with labels if it is conditioned on them.
 
     Raises:
         UserError: vectors of different width, a missing or foreign advantages sidecar, or no frame left to train on.
     """
     policy = experiment.policies[tag]
-    sources = []
-    for name in policy.datasets:
+    selections = select(experiment, tag, policy.datasets, episodes_dir)
+    return _same_robot(tag, [_read(selection, _labels(experiment, policy, selection.episodes)) for selection in selections])
+
+
+def load_held_out(experiment: Experiment, tag: str, episodes_dir: Path, like: Source) -> list[Source]:
+    """Read the held-out datasets of policy ``tag``, which need no labels. Their frames pass the policy's own filter.
+
+    Raises:
+        UserError: vectors of another width than those of the training dataset ``like``, or no frame left.
+    """
+    selections = select(experiment, tag, experiment.policies[tag].eval_datasets, episodes_dir)
+    return _same_robot(tag, [like, *(_read(selection, None) for selection in selections)])[1:]
+
+
+def select(experiment: Experiment, tag: str, names: list[str], episodes_dir: Path) -> list[Selection]:
+    """Find the samples of policy ``tag`` in the datasets ``names``.
+
+    Raises:
+        UserError: a dataset without any.
+    """
+    selections = []
+    for name in names:
         dataset = open_dataset(name, experiment.datasets[name].path)
         episodes = load_episodes(episodes_dir / f"{name}.parquet", dataset)
-        labels = _labels(experiment, policy, name, episodes) if with_labels else None
-        sources.append(_load_source(dataset, episodes, policy.frame_filter, labels))
-    for column in ("states", "actions"):
-        widths = {source.name: getattr(source, column).shape[1] for source in sources}
-        if len(set(widths.values())) > 1:
-            raise UserError(f"policies.{tag}.datasets: {column} differ in dimensions ({widths}); a policy needs datasets of one robot")
-    return sources
-
-
-def _load_source(dataset: Dataset, episodes: Episodes, frame_filter: str, labels: np.ndarray | None) -> Source:
-    selected = select_rows(frame_filter, episodes)
-    if not len(selected):
-        raise UserError(f"datasets.{dataset.name}: no frame passes frame_filter {frame_filter}; remove the dataset from the policy")
-    states, actions = (read_vectors(dataset, episodes, column) for column in (STATE, dataset.action_key))
-    return Source(dataset.name, episodes, selected, states, actions, labels)
-
-
-def _labels(experiment: Experiment, policy: PolicyConfig, name: str, episodes: Episodes) -> np.ndarray | None:
-    if policy.advantage_tag is None:
-        return None
-    path = sidecar_path(experiment.datasets[name], name, f"advantages_{policy.advantage_tag}")
-    labels = experiment.advantages[policy.advantage_tag]
-    returns = experiment.returns[experiment.critics[labels.critic].returns_tag]
-    parameters = dataclasses.asdict(labels) | dataclasses.asdict(returns)
-    sidecar = read_sidecar(path, "advantages", episodes, columns=["advantage"], tag=policy.advantage_tag, parameters=parameters)
-    return sidecar.columns["advantage"]
+        frame_filter = experiment.policies[tag].frame_filter
+        rows = select_rows(frame_filter, episodes)
+        if not len(rows):
+            raise UserError(f"datasets.{name}: no frame passes frame_filter {frame_filter}; remove the dataset from the policy")
+        selections.append(Selection(dataset, episodes, rows))
+    return selections
 
 
 def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
@@ -88,31 +105,46 @@ def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
     return np.flatnonzero(corrections | (episodes.row_success() & ~corrected))
 
 
-@dataclasses.dataclass(frozen=True)
-class Chunks:
-    """Action chunks of all samples of several sources.
+def evenly(sources: list[Source], count: int) -> list[Source]:
+    """The same sources with at most ``count`` samples, spread evenly over all: never a prefix, which would be a few episodes."""
+    ends = np.cumsum([len(source.selected) for source in sources])
+    kept = np.linspace(0, ends[-1] - 1, min(count, ends[-1])).round().astype(np.int64)
+    parts = np.split(kept, np.searchsorted(kept, ends[:-1]))
+    starts = ends - [len(source.selected) for source in sources]
+    thinned = [
+        dataclasses.replace(source, selected=source.selected[part - start])
+        for source, part, start in zip(sources, parts, starts, strict=True)
+    ]
+    return [source for source in thinned if len(source.selected)]
 
-    Attributes:
-        actions: (F, d) float32, all frames of all sources, one after the other.
-        start: (n,) int64 frame of each sample in ``actions``; end: (n,) int64 one past its episode's last frame.
-    """
 
-    actions: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
+def _read(selection: Selection, labels: np.ndarray | None) -> Source:
+    dataset, episodes = selection.dataset, selection.episodes
+    states, actions = (read_vectors(dataset, episodes, column) for column in (STATE, dataset.action_key))
+    return Source(dataset.name, episodes, selection.rows, states, actions, labels)
 
-    @classmethod
-    def of(cls, sources: list[Source], actions: np.ndarray) -> "Chunks":
-        starts, ends, offset = [], [], 0
-        for source in sources:
-            episode_ends = np.repeat(source.episodes.offsets[1:], source.episodes.length)
-            starts.append(offset + source.selected)
-            ends.append(offset + episode_ends[source.selected])
-            offset += source.episodes.num_frames
-        return cls(actions, np.concatenate(starts), np.concatenate(ends))
 
-    def take(self, samples: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Chunks of ``samples`` (n,): actions (n, length, d) float32 and is_pad (n, length), where the episode's last one is repeated."""
-        frames = self.start[samples, None] + np.arange(length)
-        last = self.end[samples, None] - 1
-        return self.actions[np.minimum(frames, last)], frames > last
+def _same_robot(tag: str, sources: list[Source]) -> list[Source]:
+    for column in ("states", "actions"):
+        check_widths(tag, column, {source.name: getattr(source, column).shape[1] for source in sources})
+    return sources
+
+
+def check_widths(tag: str, column: str, widths: dict[str, int]) -> None:
+    """Raise UserError where datasets of policy ``tag`` have vectors of different width."""
+    if len(set(widths.values())) > 1:
+        raise UserError(f"policies.{tag}.datasets: {column} differ in dimensions ({widths}); a policy needs datasets of one robot")
+
+
+def _labels(experiment: Experiment, policy: PolicyConfig, episodes: Episodes) -> np.ndarray | None:
+    """Advantage labels (F,) bool. A demonstration is positive; those that no tag labels need no sidecar to say so."""
+    if policy.advantage_tag is None:
+        return None
+    name, labels = episodes.dataset, experiment.advantages[policy.advantage_tag]
+    if name not in labels.datasets and experiment.datasets[name].type == "sft":
+        return np.ones(episodes.num_frames, bool)
+    path = sidecar_path(experiment.datasets[name], name, f"advantages_{policy.advantage_tag}")
+    returns = experiment.returns[experiment.critics[labels.critic].returns_tag]
+    parameters = dataclasses.asdict(labels) | dataclasses.asdict(returns)
+    sidecar = read_sidecar(path, "advantages", episodes, columns=["advantage"], tag=policy.advantage_tag, parameters=parameters)
+    return sidecar.columns["advantage"]

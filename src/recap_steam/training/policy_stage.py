@@ -1,10 +1,9 @@
 """Rule train_policy: from the experiment and its files to a trained policy's folder."""
 
-import dataclasses
 from pathlib import Path
 
 from recap_steam import devices
-from recap_steam.config import Experiment
+from recap_steam.config import Experiment, PolicyConfig, camera_keys, result_parameters
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest, digest_file
@@ -14,12 +13,15 @@ from recap_steam.policy.folder import Serving, load_serving
 from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage
 from recap_steam.policy.processors import load_processors, make_processors, statistics_of
 from recap_steam.policy.prompts import tokenizer_corpus
-from recap_steam.policy.samples import Source, load_sources
+from recap_steam.policy.samples import Source, load_held_out, load_sources
+from recap_steam.references import labelled_datasets
 from recap_steam.sidecar import sidecar_path
 from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
 from recap_steam.training.policy import PolicyTraining
+from recap_steam.training.policy_samples import Views
+from recap_steam.weights import TensorFolder
 
 
 def train_policy_stage(
@@ -46,34 +48,43 @@ def train_policy_stage(
         raise UserError(f"policies.{tag}.init_from is {config.init_from}, so --init-dir must be {'absent' if init_dir else 'given'}")
     with devices.distributed():
         devices.seed(config.seed)
-        sources = load_sources(experiment, tag, episodes_dir, with_labels=True)
-        size = config.model.image_size
-        frames = [FrameCache.open(frames_dir / f"{s.name}_{size}px.arrow", s.episodes, image_size=size) for s in sources]
-        policy, processors, tokenizer = _start(experiment, tag, sources, norm_stats, init_dir)
-        weights = mixture_weights(experiment, config, [len(source.selected) for source in sources])
-        trainable = PolicyTraining(config, policy, processors, tokenizer, sources, frames, weights)
-        lineage = _lineage(experiment, tag, sources, frames, norm_stats, init_dir)
-        train(trainable, config, state_dir, output_dir, lineage)
+        training = load_sources(experiment, tag, episodes_dir)
+        held_out = load_held_out(experiment, tag, episodes_dir, like=training[0])
+        views = {source.name: _views(experiment, config, source, frames_dir) for source in [*training, *held_out]}
+        policy, processors, tokenizer = _start(experiment, tag, training, norm_stats, init_dir)
+        if config.gradient_checkpointing:
+            policy.model.gradient_checkpointing_enable()  # a switch of the modules, not of config.json
+        weights = mixture_weights(experiment, config, [len(source.selected) for source in training])
+        trainable = PolicyTraining(config, policy, processors, tokenizer, training, held_out, views, weights)
+        inputs = _inputs(experiment, tag, [*training, *held_out], views, norm_stats, init_dir)
+        train(trainable, config, state_dir, output_dir, _lineage(experiment, tag, inputs))
+
+
+def _views(experiment: Experiment, config: PolicyConfig, source: Source, frames_dir: Path) -> Views:
+    size = config.model.image_size
+    cache = FrameCache.open(frames_dir / f"{source.name}_{size}px.arrow", source.episodes, image_size=size)
+    return Views(cache, list(camera_keys(experiment, source.name, config.cameras).values()))
 
 
 def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: Path, init_dir: Path | None) -> tuple:
-    """The policy that training starts from, its processors and its tokenizer."""
+    """The policy that training starts from, its processors and its tokenizer. Only process 0 has weights yet."""
     config = experiment.policies[tag]
     stock = pi05.make_config(config.model, config.cameras, sources[0].states.shape[1], sources[0].actions.shape[1])
-    policy = pi05.build(stock, config.model.small)
+    weights = init_dir or config.model.pretrained_path
+    with devices.blueprint():
+        policy = pi05.build(stock, config.model.small, initialise=weights is None)
     if init_dir:
         _check_robot(tag, init_dir, load_serving(init_dir), sources[0])
         statistics = statistics_of(load_processors(stock, init_dir)[0])
-        pi05.load_weights(policy, init_dir / "model.safetensors")
         tokenizer = load_tokenizer(init_dir / "tokenizer")
     else:
-        statistics = load_statistics(norm_stats, **norm_stats_lineage(experiment, tag, sources))
+        statistics = load_statistics(norm_stats, **norm_stats_lineage(experiment, tag, [source.episodes for source in sources]))
         tokenizer = _tokenizer(config.model, sources)
-        if config.model.pretrained_path:
-            pi05.load_weights(policy, Path(config.model.pretrained_path) / "model.safetensors")
     embedded = policy.model.get_parameter(pi05.EMBEDDING).shape[0]
     if len(tokenizer) > embedded:
         raise UserError(f"policies.{tag}.model: the tokenizer has {len(tokenizer)} tokens, the model embeds {embedded}; give its own")
+    if weights:
+        devices.on_main(lambda: pi05.load_weights(policy, weights))
     return policy, make_processors(stock, statistics, tokenizer), tokenizer
 
 
@@ -102,20 +113,33 @@ def _tokenizer(model: PolicyModelConfig, sources: list[Source]) -> PreTrainedTok
     return train_tokenizer(tokenizer_corpus(tasks), model.small.vocab_size)
 
 
-def _lineage(
-    experiment: Experiment, tag: str, sources: list[Source], frames: list[FrameCache], norm_stats: Path, init_dir: Path | None
-) -> Lineage:
+def _inputs(
+    experiment: Experiment, tag: str, sources: list[Source], views: dict[str, Views], norm_stats: Path, init_dir: Path | None
+) -> dict[str, str]:
+    """Digests of everything that training reads; process 0 reads the files."""
     config = experiment.policies[tag]
     inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
-    inputs |= {f"frames/{source.name}": cache.digest for source, cache in zip(sources, frames, strict=True)}
-    files = {"init": init_dir / "model.safetensors"} if init_dir else {"norm_stats": norm_stats}
-    if config.model.pretrained_path:
-        files["pretrained"] = Path(config.model.pretrained_path) / "model.safetensors"
-    if not init_dir and (folder := _tokenizer_folder(config.model)):
-        files["tokenizer"] = folder / "tokenizer.json"
-    if config.advantage_tag:
-        stem = f"advantages_{config.advantage_tag}"
-        files |= {f"advantages/{name}": sidecar_path(experiment.datasets[name], name, stem) for name in config.datasets}
-    inputs |= {name: digest_file(path) for name, path in files.items()}
-    parameters = {"policy": dataclasses.asdict(config), "weights": {name: experiment.datasets[name].weight for name in config.datasets}}
+    inputs |= {f"frames/{source.name}": views[source.name].cache.digest for source in sources}
+    weights, tokenizer = init_dir or config.model.pretrained_path, None if init_dir else _tokenizer_folder(config.model)
+    files = {} if init_dir else {"norm_stats": norm_stats}
+    if weights:
+        files |= {f"{'init' if init_dir else 'pretrained'}/{path.name}": path for path in TensorFolder(weights).files}
+    if tokenizer:
+        files["tokenizer"] = tokenizer / "tokenizer.json"
+    for name in labelled_datasets(experiment, config):
+        files[f"advantages/{name}"] = sidecar_path(experiment.datasets[name], name, f"advantages_{config.advantage_tag}")
+    return inputs | devices.on_main(lambda: {name: digest_file(path) for name, path in files.items()})
+
+
+def _lineage(experiment: Experiment, tag: str, inputs: dict[str, str]) -> Lineage:
+    """``parameters.start`` says what training starts from: ``policy <tag>`` (another policy of the experiment), ``pretrained`` (the base
+    model, the paper's rule for every round) or ``random``."""
+    config = experiment.policies[tag]
+    base = "pretrained" if config.model.pretrained_path else "random"
+    parameters = {
+        "policy": result_parameters(config),
+        "start": f"policy {config.init_from}" if config.init_from else base,
+        "cameras": {name: camera_keys(experiment, name, config.cameras) for name in [*config.datasets, *config.eval_datasets]},
+        "weights": {name: experiment.datasets[name].weight for name in config.datasets},
+    }
     return Lineage("train_policy", tag, None, parameters, inputs, {}, code_digest(__name__))

@@ -88,7 +88,16 @@ def test_serving_file_tells_how_to_prompt(folder):
     document = json.loads((folder / "serving.json").read_text())
     assert document["task_suffixes"]["positive"] == with_indicator("", POSITIVE) == "\nAdvantage: positive"
     assert document["default_guidance_scale"] == 1.0
+    assert document["prompt_template"] == "Task: {task}, State: {state};\nAction: "
     assert load_serving(folder).small == SMALL
+
+
+def test_another_schema_version_is_one_line(folder):
+    document = json.loads((folder / "serving.json").read_text())
+    assert document["schema_version"] == 1
+    (folder / "serving.json").write_text(json.dumps({**document, "schema_version": 2}))
+    with pytest.raises(UserError, match=r"serving\.json: schema version 2, expected 1"):
+        load_policy(folder)
 
 
 def test_folder_names_no_path_of_this_machine(folder):
@@ -115,7 +124,7 @@ def test_foreign_weights_are_refused(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["model.action_out_proj.bias"]
     save_file(weights, folder / "model.safetensors")
-    with pytest.raises(UserError, match=r"missing tensor action_out_proj\.bias"):
+    with pytest.raises(UserError, match=r"lacks tensor action_out_proj\.bias"):
         load_policy(folder)
 
 

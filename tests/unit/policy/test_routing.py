@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE
-from recap_steam.policy.routing import BRANCHES, branches, route
+from recap_steam.policy.routing import BRANCHES, branches, branches_of, route
 
 LABELS = np.array([True, True, False, False])
 U = np.array([0.2, 0.31, 0.2, 0.31])
@@ -33,7 +33,15 @@ def test_realised_rates(positive_only):
     assert not (kinds[labels] == NEGATIVE).any() and not (kinds[~labels] == POSITIVE).any()
 
 
-def test_branch_names():
-    kinds = route(LABELS, U, False, 0.3)
-    names = [BRANCHES[index] for index in branches(LABELS, kinds)]
-    assert names == ["positive_unconditional", "positive_conditional", "negative_unconditional", "negative_conditional"]
+@pytest.mark.parametrize(
+    ("positive_only", "expected"),
+    [
+        (False, ["positive_dropped", "positive_conditional", "negative_dropped", "negative_conditional"]),
+        (True, ["positive_dropped", "positive_conditional", "negative", "negative"]),
+    ],
+)
+def test_branch_names(positive_only, expected):
+    kinds = route(LABELS, U, positive_only, 0.3)
+    names = branches_of(positive_only)
+    assert [names[index] for index in branches(LABELS, kinds, positive_only)] == expected
+    assert set(names) == set(expected) <= set(BRANCHES)
