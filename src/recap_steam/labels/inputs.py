@@ -88,7 +88,7 @@ def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episode
     _check_finite(values, values_path, episodes)
     digests = {f"episodes/{name}": episodes.fingerprint}
     digests |= {f"returns/{name}": digest_file(returns_path), f"values/{name}": digest_file(values_path)}
-    return LabelInputs(name, episodes, returns, values.astype(np.float64) - critic.normalizer.offset, digests)
+    return LabelInputs(name, episodes, returns, critic.normalizer.without_offset(values), digests)
 
 
 def _check_finite(values: np.ndarray, path: Path, episodes: Episodes) -> None:

@@ -56,6 +56,10 @@ class ReturnNormalizer:
         """Return ``values`` (n,), returns in frames, on the critic's scale, as float64."""
         return np.asarray(values, np.float64) / self.scale(prompt_codes, tasks) + self.offset
 
+    def without_offset(self, values: np.ndarray) -> np.ndarray:
+        """Return a critic's ``values`` (n,) in returns divided by |return_min|, as float64: at the end of an episode they are 0."""
+        return np.asarray(values, np.float64) - self.offset
+
     def save(self, folder: Path) -> None:
         """Write ``normalizer.json`` into a critic folder, whole or not at all."""
         path = Path(folder) / FILE_NAME

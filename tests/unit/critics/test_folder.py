@@ -19,6 +19,7 @@ def copy(critic_dir, tmp_path):
 
 def test_the_folder_alone_suffices(copy):
     critic = load_critic(copy)
+    assert critic.card.camera_maps == {"demonstrations": {CAMERA: CAMERA}, "rollouts": {CAMERA: CAMERA}}
     assert critic.card.cameras == [CAMERA] and critic.card.image_size == 16 and critic.card.prompt_template == "Task: {prompt}."
     assert ReturnNormalizer.load(copy).return_min == -21.0  # 11 steps and the failure reward
     tokens = critic.card.prompts(["open the drawer"], critic.tokenizer).take([0])

@@ -98,6 +98,12 @@ def test_bf16_autocast_runs_and_agrees_roughly():
     torch.testing.assert_close(low, logits(model, *inputs), atol=0.02, rtol=0.1)
 
 
+def test_the_whole_forward_compiles():
+    """Into one graph: a break would split every layer. The backend does not matter for that."""
+    model, inputs = critic(), batch()
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(*inputs), model(*inputs))
+
+
 def test_defect_30_initialisation_is_seeded():
     first, again, other = critic(seed=1).state_dict(), critic(seed=1).state_dict(), critic(seed=2).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)

@@ -5,31 +5,35 @@ import numpy as np
 import pytest
 
 from recap_steam.labels.advantages import compute_advantages
+from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.labels.returns import compute_returns
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data/golden/advantages.json").read_text())
 
 
+@pytest.mark.parametrize("offset", [0.0, 1.0])
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"N{case['lookahead']}_gamma{case['gamma']}_{case['discount_next_value']}")
-def test_golden_advantages(case):
+def test_golden_advantages(case, offset):
+    """Also of a critic whose values lie between 0 and 1."""
     lengths = np.array([episode["length"] for episode in case["episodes"]])
     success = np.array([episode["success"] for episode in case["episodes"]])
     values = np.concatenate([episode["values"] for episode in case["episodes"]])
     returns, _ = compute_returns(lengths, success, case["gamma"], case["failure_reward"])
+    normalizer = ReturnNormalizer(case["return_min"], offset)
     found = compute_advantages(
         returns,
-        values,
+        normalizer.without_offset((values + offset).astype(np.float32)),
         lengths,
         lookahead=case["lookahead"],
         gamma=case["gamma"],
         discount_next_value=case["discount_next_value"],
-        scale=abs(case["return_min"]),
+        scale=normalizer.scale(np.zeros(len(values), int), ["task"]),
     )
     np.testing.assert_allclose(found.advantage, case["advantage_continuous"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.reward_sum, case["reward_sum"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.reward_sum_raw, np.array(case["reward_sum"]) * 302, rtol=0, atol=3e-4)
     np.testing.assert_array_equal(found.num_valid_rewards, case["num_valid_rewards"])
-    np.testing.assert_array_equal(found.value_next, case["value_next"])
+    np.testing.assert_allclose(found.value_next, case["value_next"], rtol=0, atol=1e-6)
     assert found.num_valid_rewards.dtype == np.int64
 
 
