@@ -1,8 +1,9 @@
 import numpy as np
 import torch
 
-from recap_steam.policy.images import augment, draw_augmentation, model_images, to_float
-from tests.policies import CAMERA
+from recap_steam.policy import pi05
+from recap_steam.policy.images import augment, draw_augmentation, mask_absent, model_images, to_float
+from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM
 
 
 def pixels(n=2, size=32):
@@ -13,6 +14,16 @@ def test_model_images_are_lerobots(policy):
     images, masks = model_images(policy, {CAMERA: to_float(pixels())})
     torch.testing.assert_close(images[0], to_float(pixels()) * 2 - 1)
     assert masks[0].all()
+
+
+def test_an_absent_camera_is_what_lerobot_makes_of_one_that_a_batch_lacks(policy):
+    """lerobot knows absence only of a whole batch: an image of -1 and a mask of 0."""
+    two = pi05.make_config(MODEL, [CAMERA, "observation.images.wrist"], STATE_DIM, ACTION_DIM)
+    stock = pi05.build(two, SMALL, initialise=True)
+    expected = model_images(stock, {CAMERA: to_float(pixels())})
+    images, masks = mask_absent([expected[0][0], torch.rand(2, 3, 32, 32)], torch.tensor([[True, False], [True, False]]))
+    for ours, theirs in zip([*images, *masks], [*expected[0], *expected[1]], strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_augmentation_is_drawn_per_sample_seeded_and_light(policy):
