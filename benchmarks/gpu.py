@@ -54,7 +54,8 @@ def main() -> None:
         print(f"{device_name()}, torch {torch.__version__}, {machine()}\n", flush=True)
         checks = run(data, args.smoke)
     print("\n".join(line for line, _ in checks))
-    sys.exit(0 if all(met for _, met in checks) else 1)
+    if not all(met for _, met in checks):
+        sys.exit(1)
 
 
 def prepare(folder: Path, smoke: bool) -> CachedDataset:
@@ -88,10 +89,8 @@ def measure(
     rows = [[name, *speed(trainable, folder, micro)] for micro in micro_batches]
     recompute()
     rows += [[f"{name}, activations recomputed", *speed(trainable, folder, micro)] for micro in recomputed]
-    print(
-        f"{name}: {millions(trainable.model):,.1f} M parameters\n\n{tabulate(rows, HEADER, tablefmt='github', disable_numparse=True)}\n",
-        flush=True,
-    )
+    table = tabulate(rows, HEADER, tablefmt="github", disable_numparse=True)
+    print(f"{name}: {millions(trainable.model):,.1f} M parameters\n\n{table}\n", flush=True)
     return checks
 
 

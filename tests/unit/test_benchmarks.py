@@ -1,0 +1,68 @@
+"""Benchmarks that are too long for here, or need what is not here, run with small sizes, and say what they skip."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch) -> Callable[..., ModuleType]:
+    """A benchmark as a module, with its command line's arguments in place."""
+
+    def loaded(name: str, *arguments: str) -> ModuleType:
+        monkeypatch.syspath_prepend(BENCHMARKS)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        return importlib.import_module(name)
+
+    return loaded
+
+
+def test_the_accelerator_benchmark_runs_with_small_models(load, capsys):
+    load("gpu", "--smoke").main()
+    output = capsys.readouterr().out
+    for expected in ("| critic, activations recomputed", "value pass:", "| pi0.5, activations recomputed"):
+        assert expected in output
+    checks = [line for line in output.splitlines() if "bf16 against fp32" in line]
+    assert len(checks) == 4
+    assert all(line.endswith(": met") for line in checks)
+
+
+def test_the_accelerator_benchmark_notices_a_wrong_gradient(load, monkeypatch, capsys):
+    gpu = load("gpu", "--smoke")
+    exact = gpu.loss_and_gradient
+
+    def wrong(trainable, batch, dtype):
+        loss, gradient = exact(trainable, batch, dtype)
+        return loss, gradient if dtype == torch.float32 else [torch.ones_like(tensor) for tensor in gradient]
+
+    monkeypatch.setattr(gpu, "loss_and_gradient", wrong)
+    monkeypatch.setattr(gpu, "speed", lambda *_: [])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == 1
+    assert "cosine of the gradients" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="here is an accelerator")
+def test_without_an_accelerator_it_says_so(load, capsys):
+    load("gpu").main()
+    assert capsys.readouterr().out.startswith("skipped: torch sees no accelerator")
+
+
+def test_without_its_dataset_the_input_benchmark_says_so(load, capsys, tmp_path):
+    load("input_pipeline", "--data", str(tmp_path)).main()
+    assert capsys.readouterr().out == f"skipped: no dataset at {tmp_path}; give its folder with --data\n"
+
+
+def test_every_case_of_the_full_size_critic_runs_small(load):
+    benchmark = load("full_size_critic")
+    found = {name: benchmark.measure(case, small=True) for name, case in benchmark.CASES.items()}
+    assert len({case["flops"] / case["samples"] for case in found.values() if case["flops"]}) == 1  # recomputation does not count
+    assert "| vision" in benchmark.report(found)
