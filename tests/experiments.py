@@ -168,10 +168,11 @@ def write_policy(tag: str, advantage_tag: str | None) -> None:
     folder = RESULTS / "policies" / tag
     folder.mkdir(parents=True)
     (folder / "lineage.json").write_text(lineage("train_policy", tag).to_json())
-    counts = {"positive_conditional": 28, "positive_unconditional": 12, "negative_unconditional": 60}
+    counts = {"positive_conditional": 28, "positive_dropped": 12, "negative": 60}
     routing = {f"train/count_{branch}": count for branch, count in counts.items()} | {"train/unconditional_rate": 0.3}
     routing |= {f"train/loss_{branch}": 0.2 + count / 1000 for branch, count in counts.items()}
-    write_metrics(folder, *("flip/positive_plain", "flip/noise") * bool(advantage_tag), **routing if advantage_tag else {})
+    flip = ("flip/positive_plain", "flip/noise") if advantage_tag else ()
+    write_metrics(folder, "eval_train/loss", *flip, **(routing if advantage_tag else {}))
 
 
 def write_metrics(folder: Path, *evaluated: str, **logged: float) -> None:

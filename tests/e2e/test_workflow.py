@@ -51,8 +51,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     report = finished.path / "results/small/report"
     assert "recap" in (report / "index.html").read_text()
-    assert "of 2 initial states" in (report / "summary.txt").read_text()
-    assert all((report / name).stat().st_size > 1000 for name in ("success.png", "values.png", "advantages.png", "positive_rate.png"))
+    summary = (report / "summary.txt").read_text()
+    assert "of 2 initial states" in summary
+    assert "positive, indicator shown" in summary and "on training frames, gap " in summary
+    figures = ("success", "critic_evaluation", "critic_training", "values", "advantages", "positive_rate", "policy_training")
+    assert all((report / f"{name}.png").stat().st_size > 10_000 for name in figures)
 
 
 def test_labels_know_corrections(finished: Tree):

@@ -32,12 +32,12 @@ LABEL_NOTE = (
     "A frame is positive when its advantage reaches the threshold, when it belongs to a demonstration, or, by option, to an intervention."
 )
 POLICY_NOTE = (
-    "Loss: flow-matching error in normalised action units, mean over the last tenth of training. Indicator dropped: the realised rate "
-    "among the samples that could show it. Flip test: mean distance (L2 a step, normalised action units) between the actions sampled with "
-    "and without the indicator for the same frames and noise, beside the distance between two noises without it; 0 means that the "
-    "indicator is ignored."
+    "Loss: flow-matching error in normalised action units, mean over the last tenth of training; the next two are of fixed frames and "
+    "noise at the last evaluation. Indicator dropped: the realised rate among the samples that could show it. Flip test: mean distance (L2 "
+    "a step, normalised action units) between the actions sampled with the positive indicator and without, for the same frames and noise, "
+    "beside the distance between two noises without it; 0 means that the indicator is ignored."
 )
-BRANCH_NOTE = "All training samples by their label and by whether their prompt showed it; loss as above, over the samples of the branch."
+BRANCH_NOTE = "All training samples by their label and by what their prompt showed of it; loss as above, over the samples of the branch."
 STAGE_NOTE = (
     "What the experiment file assigns; a stage reads no other dataset. Checked before anything runs: held-out datasets are not trained on, "
     "and no initial state of an evaluation or of a collected held-out dataset occurs in training data collected on the same task."

@@ -124,7 +124,12 @@ PANELS = {  # by kind of training: title, unit, {logged metric: what the legend 
     "policies": [
         ("training loss", "flow-matching error", {"train/loss": ""}),
         ("training loss by branch", "flow-matching error", {f"train/loss_{name}": f", {branch_name(name)}" for name in BRANCHES}),
-        ("flip test", "normalised action", {"flip/positive_plain": "", "flip/noise": ", two noises"}),
+        ("loss with the plain prompt", "flow-matching error", {"eval/loss": ", held out", "eval_train/loss": ", training frames"}),
+        (
+            "flip test",
+            "normalised action",
+            {"flip/positive_plain": "", "flip/positive_negative": ", positive to negative", "flip/noise": ", two noises"},
+        ),
     ],
 }
 SHOWN_POINTS = 100

@@ -11,6 +11,7 @@ from recap_steam.policy.routing import BRANCHES
 from recap_steam.report.results import Results
 from recap_steam.report.verdict import ArmSummary, Pair, format_p
 
+PROMPTS = {"conditional": "indicator shown", "dropped": "indicator dropped", "": "plain prompt"}
 MISSING = "\N{EN DASH}"
 
 
@@ -60,16 +61,19 @@ def pairs_table(pairs: list[Pair]) -> Table:
 
 
 def policy_table(results: Results) -> Table:
-    """Training of every policy: where it started, its loss, and the flip test beside its noise scale."""
-    head = ["policy", "labels", "starts from", "steps", "loss", "indicator dropped", "flip test", "same, two noises"]
+    """Training of every policy: where it started, its losses, and the flip test beside its noise scale."""
+    head = ["policy", "labels", "starts from", "steps", "loss", "plain prompt, training frames", "plain prompt, held out"]
+    head += ["indicator dropped", "flip test", "positive to negative", "two noises", "flip test on"]
     rows = []
     for tag, config in results.experiment.policies.items():
         log = results.metrics("policies", tag)
         if log:
             loss, dropped = _mean(row.get("train/loss") for row in _late(log)), _mean(row.get("train/unconditional_rate") for row in log)
-            flip = [number(_last(log, f"flip/{name}")) for name in ("positive_plain", "noise")]
-            labels = config.advantage_tag or "none"
-            rows.append([tag, labels, starts_from(config), str(log[-1]["step"]), number(loss), percent_or_missing(dropped), *flip])
+            plain = [number(_last(log, f"{source}/loss")) for source in ("eval_train", "eval")]
+            flip = [number(_last(log, f"flip/{pair}")) for pair in ("positive_plain", "positive_negative", "noise")]
+            frames = ("held-out frames" if config.eval_datasets else "training frames") if config.advantage_tag else MISSING
+            start = [config.advantage_tag or "none", starts_from(config), str(log[-1]["step"])]
+            rows.append([tag, *start, number(loss), *plain, percent_or_missing(dropped), *flip, frames])
     return Table(head, rows)
 
 
@@ -94,8 +98,9 @@ def branch_table(results: Results) -> Table:
 
 
 def branch_name(branch: str) -> str:
-    """``positive_conditional`` as people read it."""
-    return branch.replace("_", ", ")
+    """``positive_dropped`` as people read it."""
+    label, _, prompt = branch.partition("_")
+    return f"{label}, {PROMPTS[prompt]}"
 
 
 def _branch_loss(log: list[dict], branch: str) -> float | None:
