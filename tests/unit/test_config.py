@@ -67,6 +67,23 @@ def test_a_slice_has_what_it_was_given_and_nothing_else() -> None:
     assert load_slice(filled) == load_experiment(demo())
 
 
+def test_slices_are_laid_over_each_other() -> None:
+    one, two = {"datasets": {"x": DATASET, "y": DATASET}}, {"datasets": {"x": {"weight": 2.0}}, "returns": {"r": {"gamma": 1.0}}}
+    merged = load_slice(one, two)
+    assert (merged.datasets["x"].path, merged.datasets["x"].weight) == ("data/x", 2.0)
+    assert merged.datasets["y"].path == "data/x"
+    assert merged.returns["r"].gamma == 1.0
+    assert one == {"datasets": {"x": DATASET, "y": DATASET}}
+
+
+def test_camera_keys_are_the_cameras_themselves_without_a_map() -> None:
+    datasets = {"own": DATASET, "mapped": {"path": "data/y", "type": "sft", "camera_map": "droid"}}
+    experiment = load_experiment({"experiment": "x", "datasets": datasets})
+    base = "observation.images.base_0_rgb"
+    assert config.camera_keys(experiment, "own", [base]) == {base: base}
+    assert config.camera_keys(experiment, "mapped", [base]) == {base: "observation.images.exterior_1_left"}
+
+
 MISTAKES = {
     "no name": ({}, "the experiment file: 'experiment' is a required property"),
     "bad name": ({"experiment": "My Lab"}, "experiment: 'My Lab' does not match"),

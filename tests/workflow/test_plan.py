@@ -8,8 +8,8 @@ import shlex
 import pytest
 from snakemake.cli import parse_args
 
-from recap_steam.config import load_slice
-from tests.workflow.tree import REPOSITORY, Tree
+from recap_steam.config import EXECUTION_KEYS, load_experiment, load_slice
+from tests.workflow.tree import DEMO, REPOSITORY, Tree
 
 ALL_JOBS = {
     "collect_dataset": 3,
@@ -83,6 +83,22 @@ def test_every_command_fits_its_script(tree: Tree) -> None:
         required, optional = options(script_of(command))
         assert required <= passed <= required | optional, command
         load_slice(json.loads(command[command.index("--config") + 1]))
+
+
+@pytest.mark.parametrize("section", ["critics", "policies"])
+def test_training_gets_every_key_of_its_entry(tree: Tree, section: str) -> None:
+    """Those that change the result as parameters, those that do not as a resource, which reruns nothing."""
+    status, output = tree.snakemake("-n", "-p", section)
+    assert status == 0, output
+    entries = getattr(load_experiment(DEMO), section)
+    scripts = {"critics": "train_critic.py", "policies": "train_policy.py"}
+    commands = [shlex.split(line) for line in output.splitlines() if f"workflow/scripts/{scripts[section]} " in line and "python " in line]
+    assert len(commands) == len(entries)
+    for command in commands:
+        slices, execution, tag = (command[command.index(option) + 1] for option in ("--config", "--execution", "--tag"))
+        merged = load_slice(json.loads(slices), json.loads(execution))
+        assert getattr(merged, section)[tag] == entries[tag]
+        assert not set(EXECUTION_KEYS) & set(json.loads(slices)[section][tag])
 
 
 def script_of(command: list[str]) -> str:
