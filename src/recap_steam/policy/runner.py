@@ -37,12 +37,13 @@ class PolicyRunner:
 
     @torch.no_grad()
     def act(
-        self, images: dict[str, np.ndarray], states: np.ndarray, tasks: list[str], guidance_scale: float | None, noise: np.ndarray
+        self, images: dict[str, np.ndarray | None], states: np.ndarray, tasks: list[str], guidance_scale: float | None, noise: np.ndarray
     ) -> np.ndarray:
         """Next actions of B observations.
 
         Args:
-            images: by camera key, (B, H, W, 3) uint8; resized as the training frames were.
+            images: by the policy's camera names, (B, H, W, 3) uint8, resized as the training frames were; None for a camera that the robot
+                lacks.
             states: (B, state_dim) float32, environment units.
             tasks: B task texts, without indicator.
             guidance_scale: w of ``v_plain + w (v_positive - v_plain)``; None: the plain prompt.
@@ -52,11 +53,11 @@ class PolicyRunner:
             (B, n_action_steps, action_dim) float32, environment units.
 
         Raises:
-            UserError: a camera is missing, a prompt is too long, or guidance is asked of a policy without indicator.
+            UserError: a camera is missing or all are None, a prompt is too long, or guidance is asked of a policy without indicator.
         """
         if guidance_scale is not None and not self._serving.conditional:
             raise UserError("guidance scale: this policy was trained without the advantage indicator; evaluate it without guidance")
-        camera_images, masks = model_images(self._policy, {camera: self._image(images, camera) for camera in self.cameras})
+        camera_images, masks = model_images(self._policy, self._present(images))
         scale = guidance_scale or 0
         plain = None if scale == 1 else self._prompt(states, tasks, PLAIN)
         positive = None if scale == 0 else self._prompt(states, tasks, POSITIVE)
@@ -64,10 +65,17 @@ class PolicyRunner:
         chunk = sample_guided(self._policy.model, camera_images, masks, plain, positive, scale, start)
         return self._postprocessor(chunk[:, : self._serving.n_action_steps, : self.action_dim]).numpy()
 
-    def _image(self, images: dict[str, np.ndarray], camera: str) -> torch.Tensor:
-        if camera not in images:
-            raise UserError(f"camera {camera}: the policy needs it, but the observation has only {', '.join(images)}")
-        return to_float(torch.from_numpy(resize_with_pad(images[camera], self._serving.image_size)).to(devices.device()))
+    def _present(self, images: dict[str, np.ndarray | None]) -> dict[str, torch.Tensor]:
+        """The given cameras, (B, 3, S, S) float32 each; lerobot masks the others."""
+        missing = [camera for camera in self.cameras if camera not in images]
+        if missing or all(images[camera] is None for camera in self.cameras):
+            raise UserError(
+                f"camera {(missing or self.cameras)[0]}: the policy needs it, but the observation has only {', '.join(images)}; "
+                "give its image, or None if the robot lacks it and has another"
+            )
+        size, here = self._serving.image_size, devices.device()
+        given = {camera: images[camera] for camera in self.cameras if images[camera] is not None}
+        return {camera: to_float(torch.from_numpy(resize_with_pad(pixels, size)).to(here)) for camera, pixels in given.items()}
 
     def _prompt(self, states: np.ndarray, tasks: list[str], kind: int) -> tuple[torch.Tensor, torch.Tensor]:
         tokens, mask = encode(self._preprocessor, states, [with_indicator(task, kind) for task in tasks])

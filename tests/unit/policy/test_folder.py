@@ -11,18 +11,19 @@ from safetensors.torch import load_file, save_file
 
 from recap_steam.errors import UserError
 from recap_steam.policy import pi05
+from recap_steam.policy.flow import image_inputs
 from recap_steam.policy.folder import Serving, load_policy, load_serving, save_policy
+from recap_steam.policy.processors import encode, load_processors, make_processors
 from recap_steam.policy.prompts import POSITIVE, with_indicator
 from recap_steam.policy.runner import PolicyRunner
-from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM
+from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM, perturb
 
 
-@pytest.fixture
-def folder(policy, processors, tokenizer, tmp_path):
-    serving = Serving(
+def serving(cameras):
+    return Serving(
         conditional=True,
         default_guidance_scale=1.0,
-        cameras=[CAMERA],
+        cameras=cameras,
         image_size=MODEL.image_size,
         state_dim=STATE_DIM,
         action_dim=ACTION_DIM,
@@ -31,7 +32,11 @@ def folder(policy, processors, tokenizer, tmp_path):
         num_inference_steps=MODEL.num_inference_steps,
         small=SMALL,
     )
-    save_policy(tmp_path, policy, policy.model.state_dict(), processors, tokenizer, serving)
+
+
+@pytest.fixture
+def folder(policy, processors, tokenizer, tmp_path):
+    save_policy(tmp_path, policy, policy.model.state_dict(), processors, tokenizer, serving([CAMERA]))
     return tmp_path
 
 
@@ -135,5 +140,24 @@ def test_runner_refuses_guidance_without_indicator_and_missing_cameras(folder, o
     images, states, tasks = observations
     with pytest.raises(UserError, match="without the advantage indicator"):
         runner.act(images, states, tasks, 1.0, noise)
-    with pytest.raises(UserError, match=CAMERA):
-        runner.act({"observation.images.other": images[CAMERA]}, states, tasks, None, noise)
+    for given in ({"observation.images.other": images[CAMERA]}, {CAMERA: None}):
+        with pytest.raises(UserError, match=f"camera {CAMERA}: the policy needs it"):
+            runner.act(given, states, tasks, None, noise)
+
+
+def test_a_robot_without_one_of_the_cameras_is_served_as_it_was_trained(tmp_path, statistics, tokenizer, observations, noise):
+    """None is an empty camera, as in training; its place among the image inputs does not matter."""
+    images, states, tasks = observations
+    cameras = ["observation.images.wrist", CAMERA]
+    config = pi05.make_config(MODEL, cameras, STATE_DIM, ACTION_DIM)
+    torch.manual_seed(0)
+    policy = perturb(pi05.build(config, SMALL, initialise=True).eval())
+    save_policy(tmp_path, policy, policy.model.state_dict(), make_processors(config, statistics, tokenizer), tokenizer, serving(cameras))
+    actions = PolicyRunner.load(tmp_path).act({cameras[0]: None, CAMERA: images[CAMERA]}, states, tasks, 1.0, noise)
+
+    before, after = load_processors(config, tmp_path)
+    pixels = {"images": torch.from_numpy(np.stack([np.zeros_like(images[CAMERA]), images[CAMERA]], 1))}
+    inputs = image_inputs(policy, pixels | {"camera_mask": torch.tensor([[False, True]] * 2)})
+    prompt = encode(before, states, [with_indicator(task, POSITIVE) for task in tasks])
+    expected = after(policy.model.sample_actions(*inputs, *prompt, noise=torch.from_numpy(noise))[:, : MODEL.n_action_steps, :ACTION_DIM])
+    np.testing.assert_allclose(actions, expected.numpy(), atol=1e-5)
