@@ -85,7 +85,7 @@ def make_policy_folder(folder: Path, conditional: bool) -> Path:
     torch.manual_seed(0)
     model = load_experiment(document(folder)).policies["p"].model
     config = pi05.make_config(model, [CAMERA], 4, 4)
-    policy = pi05.build(config, model.small)
+    policy = pi05.build(config, model.small, initialise=True)
     for name, parameter in policy.named_parameters():
         if ".dense." in name:
             torch.nn.init.normal_(parameter, std=0.3)
