@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from recap_steam import devices
+from recap_steam.background import ahead
 from recap_steam.config import Experiment, camera_keys
 from recap_steam.critics.folder import CriticCard, SavedCritic, load_critic
 from recap_steam.critics.frames import CriticFrames, model_inputs
@@ -28,6 +29,7 @@ from recap_steam.sidecar import write_sidecar
 
 GROUP_FRAMES = 2048  # a group ends with the episode that reaches this many frames
 BATCH_FRAMES = 64
+PREFETCHED_BATCHES = 2
 COLUMNS = {"value": "value", "value_std": "std", "value_entropy": "entropy"}  # column: attribute of Distribution
 
 
@@ -134,10 +136,11 @@ def _compute_missing(critic: SavedCritic, frames: CriticFrames, groups: GroupFol
 
 def evaluate_rows(critic: SavedCritic, frames: CriticFrames, rows: range) -> dict[str, np.ndarray]:
     """The critic's columns for consecutive rows, each (n,) float32."""
+    starts = range(rows.start, rows.stop, BATCH_FRAMES)
+    batches = (frames.batch(np.arange(start, min(start + BATCH_FRAMES, rows.stop))) for start in starts)
     parts = []
-    for start in range(rows.start, rows.stop, BATCH_FRAMES):
-        batch_rows = np.arange(start, min(start + BATCH_FRAMES, rows.stop))
-        batch = {name: tensor.to(devices.device()) for name, tensor in frames.batch(batch_rows).items()}
+    for batch in ahead(batches, PREFETCHED_BATCHES):
+        batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
         with torch.no_grad(), devices.autocast():
             parts.append(describe(critic.model(*model_inputs(batch)), critic.card.architecture.support))
     return {column: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for column, name in COLUMNS.items()}

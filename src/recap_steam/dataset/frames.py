@@ -3,14 +3,13 @@
 import functools
 import hashlib
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from recap_steam.background import ahead
 from recap_steam.config import Experiment
 from recap_steam.dataset.columns import some
 from recap_steam.dataset.episodes import Episodes, load_episodes
@@ -26,7 +25,7 @@ STAGE = "cache_frames"
 REMEDY = rerun("cache_frames")
 DIGEST_KEY = b"sha256"
 BATCH_ROWS = 256  # frames per record batch: row r is in batch r // 256
-AHEAD = 16  # frames of a camera that are decoded before they are written
+AHEAD = 16  # frames of a camera that are decoded while others are written
 
 
 def frames_stage(
@@ -47,7 +46,7 @@ def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[st
         UserError: unknown camera; missing or unreadable video or image; full disk.
     """
     require_videos(dataset, episodes, cameras)
-    streams = [_ahead(_images(dataset, episodes, camera, image_size)) for camera in cameras]
+    streams = [ahead(_images(dataset, episodes, camera, image_size), AHEAD) for camera in cameras]  # side by side
     parameters = {"cameras": list(cameras), "image_size": image_size}
     statistics = {"num_frames": episodes.num_frames}
     lineage = Lineage(STAGE, dataset.name, episodes.fingerprint, parameters, {}, statistics, code_digest(__name__))
@@ -69,15 +68,6 @@ def _images(dataset: Dataset, episodes: Episodes, camera: str, image_size: int) 
     read = {"video": read_video, "image": read_stills}[dataset.camera_dtype(camera)]
     for image in read(dataset, episodes, camera):
         yield resize_with_pad(image, image_size)
-
-
-def _ahead(images: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """``images`` in order, made in a thread of their own: cameras are decoded side by side, and while others are written."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = deque(pool.submit(next, images, None) for _ in range(AHEAD))
-        while (image := waiting.popleft().result()) is not None:
-            waiting.append(pool.submit(next, images, None))
-            yield image
 
 
 def _column(stream: Iterator[np.ndarray], rows: int, image_size: int) -> pa.Array:

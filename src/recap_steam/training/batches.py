@@ -1,16 +1,10 @@
-"""Batches: how a global batch is cut among processes and micro batches, and the thread that builds them ahead."""
+"""Batches: how a global batch is cut among processes and micro batches."""
 
 import dataclasses
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from recap_steam import devices
 from recap_steam.config import TrainingConfig
 from recap_steam.errors import UserError
-
-PREFETCHED_BATCHES = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +25,3 @@ class BatchPlan:
             )
         first = devices.rank() * (total // world)
         return cls(total, [range(start, start + micro) for start in range(first, first + total // world, micro)])
-
-
-def prefetch(load: Callable[..., Any], items: Iterable[tuple]) -> Iterator[Any]:
-    """Yield ``load(*item)`` in order, computed ahead in one background thread."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = deque()
-        for item in items:
-            waiting.append(pool.submit(load, *item))
-            if len(waiting) > PREFETCHED_BATCHES:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()

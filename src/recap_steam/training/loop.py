@@ -17,15 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from recap_steam import devices
+from recap_steam.background import ahead
 from recap_steam.config import TrainingConfig
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, digest_file
-from recap_steam.training.batches import BatchPlan, prefetch
+from recap_steam.training.batches import BatchPlan
 from recap_steam.training.flops import ModelFlops
 from recap_steam.training.metrics import MetricLog, Throughput
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
 from recap_steam.training.state import StateFolder, full_weights
+
+PREFETCHED_BATCHES = 2
 
 # Name -> (sum, count), logged as the mean over the global batch, or null where the count is 0; (sum, None) is logged as the sum.
 Metrics = dict[str, tuple[Tensor, Tensor | None]]
@@ -199,7 +202,7 @@ class Trainer:
             return self.trainable.load(samples, sample_rngs(self.config.seed, step, positions))
 
         steps = range(self.progress.step, self.config.max_steps)
-        return prefetch(load, ((step, positions) for step in steps for positions in self.plan.micro_batches))
+        return ahead((load(step, positions) for step in steps for positions in self.plan.micro_batches), PREFETCHED_BATCHES)
 
     def _publish(self, weights: dict[str, Tensor], part: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
