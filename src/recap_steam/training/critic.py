@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from recap_steam import devices
+from recap_steam.background import ahead
 from recap_steam.config import CriticConfig
 from recap_steam.critics.baselines import BASELINES, TimeTable
 from recap_steam.critics.folder import CriticCard, save_critic
@@ -102,9 +103,9 @@ class CriticTraining:
     def _predict(self, data: FrameMixture, samples: np.ndarray) -> Predictions:
         """Predictions of ``samples``; the processes share them, each with the same number of forward passes."""
         mine = share(samples, devices.rank(), devices.world_size())
+        batches = (data.batch(mine[start : start + EVALUATION_BATCH]) for start in range(0, len(mine), EVALUATION_BATCH))
         parts = []
-        for start in range(0, len(mine), EVALUATION_BATCH):
-            batch = data.batch(mine[start : start + EVALUATION_BATCH])
+        for batch in ahead(batches, 1):
             batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
             logits = self.model(*model_inputs(batch))
             found, loss = describe(logits, self.support), cross_entropy(logits, batch["lower"], batch["weight"])
