@@ -115,6 +115,20 @@ def test_a_mistake_is_one_line(tree: Tree, mistake: str) -> None:
     assert message in error
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("critics={value: {max_step: 3}}", "critics.value: Additional properties are not allowed ('max_step' was unexpected)"),
+        ("experiment=5", "experiment: 5 is not of type 'string'"),
+    ],
+)
+def test_defect_34_a_mistake_on_the_command_line_is_found_like_one_in_the_file(tree: Tree, given: str, message: str) -> None:
+    """There, values given over the configuration are set after it was checked."""
+    status, output = tree.snakemake("-n", "--config", given)
+    assert status == 1
+    assert output.splitlines()[-1].startswith("error: config: ") and message in output.splitlines()[-1]
+
+
 def test_a_missing_dataset_is_one_line(tree: Tree) -> None:
     experiment = {"experiment": "mine", "datasets": {"robot": {"path": "nowhere", "type": "sft"}}}
     status, output = tree.snakemake("-n", "datasets", "--configfile", tree.experiment("missing", experiment))

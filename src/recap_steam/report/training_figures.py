@@ -138,7 +138,7 @@ def _draw_success_auc(axis: Axes, critic: CriticCurves) -> None:
         middles = (np.arange(len(area)) + 0.5) * 100 / len(area)
         axis.plot(middles, area, "o-", color=color, linewidth=1.6, markersize=5, label=predictor)
     axis.set(title=f"{critic.tag}: success or failure?", xlabel="time, % of the episode", ylabel="AUC of value for success")
-    axis.set(xlim=(0, 100), ylim=(0, 1.03))
+    axis.set(xlim=(0, 100), ylim=(-0.03, 1.03))
     axis.legend(loc="lower right")
 
 

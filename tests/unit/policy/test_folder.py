@@ -13,9 +13,11 @@ from recap_steam.errors import UserError
 from recap_steam.policy import pi05
 from recap_steam.policy.flow import image_inputs
 from recap_steam.policy.folder import Serving, load_policy, load_serving, save_policy
-from recap_steam.policy.processors import encode, load_processors, make_processors
-from recap_steam.policy.prompts import POSITIVE, with_indicator
+from recap_steam.policy.processors import PromptTable, encode, load_processors, make_processors
+from recap_steam.policy.prompts import PLAIN, POSITIVE, with_indicator
 from recap_steam.policy.runner import PolicyRunner
+from recap_steam.policy.samples import Source
+from tests.datasets import index, write_v30
 from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM, perturb
 
 
@@ -59,6 +61,19 @@ def test_stock_lerobot_loads_the_folder_and_acts_identically(folder, observation
     actions = PolicyRunner.load(folder).act(images, states, tasks, scale, noise)
     assert actions.shape == (2, MODEL.n_action_steps, ACTION_DIM) and actions.dtype == np.float32
     np.testing.assert_array_equal(actions, expected.numpy())
+
+
+def test_defect_33_guidance_reads_the_prompts_that_training_made(folder, processors, tmp_path):
+    """There, guidance makes prompts without the state, which training had put there."""
+    _, episodes = index(write_v30(tmp_path / "data", [3], success=[True]))
+    states = np.random.default_rng(1).normal(2, 3, (3, STATE_DIM)).astype(np.float32)
+    source = Source("data", episodes, np.arange(3), states, np.zeros((3, ACTION_DIM), np.float32), None)
+    table, runner = PromptTable.of(processors[0], [source], [PLAIN, POSITIVE]), PolicyRunner.load(folder)
+    for kind in (PLAIN, POSITIVE):
+        trained = table.take(np.full(3, kind), np.arange(3))
+        served = [tensor.cpu().numpy() for tensor in runner._prompt(states, source.tasks(), kind)]
+        assert all(np.array_equal(a[m], b[n]) for a, m, b, n in zip(*trained, *served, strict=True))
+        assert len(np.unique(trained[0], axis=0)) == 3  # the task is the same: the states differ
 
 
 def test_the_documented_way_to_serve_with_stock_lerobot(folder, observations):
