@@ -45,6 +45,8 @@ sql: $(ENVIRONMENT)
 bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/labels.py
 	$(BIN)/python benchmarks/snakemake_dry_run.py
+	$(BIN)/python benchmarks/input_pipeline.py
+	$(BIN)/python benchmarks/full_size_critic.py
 
 lock: .uv/.installed
 	$(UV) $(COMPILE) envs/requirements.in --output-file envs/requirements.txt

@@ -70,7 +70,7 @@ def train(critic, folder: Path) -> dict:
     from models import make_trainer, millions, timed_steps
 
     trainer = make_trainer(critic, folder)
-    seconds = timed_steps(trainer, 1)[0]
+    (seconds,), _ = timed_steps(trainer, 1)
     parts = {name: millions(part) for name, part in critic.model.named_children()}
     return {"seconds": seconds, "samples": trainer.plan.global_batch_size, "flops": trainer.step_flops, "parts": parts}
 

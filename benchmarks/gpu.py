@@ -39,7 +39,7 @@ CAMERAS = ["observation.images.front", "observation.images.wrist"]
 FRAMES = 128
 LOSS_TOLERANCE, COSINE_TOLERANCE = 0.02, 0.95
 WARM_UP, STEPS = 3, 5
-HEADER = ["", "micro batch", "s/step", "samples/s", "TFLOP/s", "utilisation", "peak memory, GB"]
+HEADER = ["", "micro batch", "s/step", "samples/s", "TFLOP/s", "utilisation", "data wait", "peak memory, GB"]
 
 
 def main() -> None:
@@ -138,14 +138,15 @@ def speed(trainable: Any, folder: Path, micro_batch: int) -> list[str]:
         torch.accelerator.reset_peak_memory_stats()
     try:
         trainer = make_trainer(trainable, folder, global_batch_size=micro_batch, micro_batch_size=micro_batch)
-        seconds = float(np.median(timed_steps(trainer, WARM_UP + STEPS)[WARM_UP:]))
+        steps, wait = timed_steps(trainer, STEPS, WARM_UP)
     except torch.OutOfMemoryError:
         trainable.model.zero_grad()
         return [str(micro_batch), "does not fit"]
+    seconds = float(np.median(steps))
     rate, peak = trainer.step_flops / seconds, devices.peak_flops()
     used = f"{rate / peak:.0%}" if peak else "unknown"
     memory = f"{devices.peak_memory() / 1e9:.1f}"
-    return [str(micro_batch), f"{seconds:.3f}", f"{micro_batch / seconds:.1f}", f"{rate / 1e12:.3g}", used, memory]
+    return [str(micro_batch), f"{seconds:.3f}", f"{micro_batch / seconds:.1f}", f"{rate / 1e12:.3g}", used, f"{wait:.1%}", memory]
 
 
 def print_value_pass(critic: CriticTraining) -> None:

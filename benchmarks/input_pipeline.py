@@ -200,10 +200,8 @@ def data_wait(data: CachedDataset, title: str, model: dict, steps: int, folder: 
     experiment = make_experiment(Path(data.experiment.datasets[NAME].path), [CAMERA], model)
     critic = critic_training(dataclasses.replace(data, experiment=experiment), global_batch_size=BATCH)
     trainer = make_trainer(critic, folder / title)
-    timed_steps(trainer, 1)
-    trainer.data_wait_s = 0.0
-    seconds = sum(timed_steps(trainer, steps))
-    return f"{title}, {millions(critic.model):.1f} M parameters", steps * BATCH / seconds, trainer.data_wait_s / seconds
+    seconds, wait = timed_steps(trainer, steps, warm_up=1)
+    return f"{title}, {millions(critic.model):.1f} M parameters", steps * BATCH / sum(seconds), wait
 
 
 def report(training: dict[str, list[float]], passes: dict[str, list[float]], waits: list[tuple], data: CachedDataset) -> str:

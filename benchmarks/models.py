@@ -132,17 +132,22 @@ def make_trainer(trainable: Any, folder: Path, **changes: Any) -> Trainer:
     return Trainer(trainable, config, folder / "state", folder / "output", Lineage("benchmark", "model", None, {}, {}, {}, ""))
 
 
-def timed_steps(trainer: Trainer, count: int) -> list[float]:
-    """Seconds of each of ``count`` optimiser steps as ``Trainer.run`` takes them; nothing is evaluated or saved."""
-    seconds = []
+def timed_steps(trainer: Trainer, count: int, warm_up: int = 0) -> tuple[list[float], float]:
+    """Take ``warm_up`` and then ``count`` optimiser steps as ``Trainer.run`` does; nothing is evaluated or saved.
+
+    Returns:
+        seconds of each of the ``count`` steps, and the share of their time that was spent waiting for data.
+    """
+    seconds, waits = [], []
     with contextlib.closing(trainer._batches()) as batches:
-        for _ in range(count):
-            started = time.perf_counter()
+        for _ in range(warm_up + count):
+            waited, started = trainer.data_wait_s, time.perf_counter()
             trainer._step(batches, False)
             if torch.accelerator.is_available():
                 torch.accelerator.synchronize()
             seconds.append(time.perf_counter() - started)
-    return seconds
+            waits.append(trainer.data_wait_s - waited)
+    return seconds[warm_up:], sum(waits[warm_up:]) / sum(seconds[warm_up:])
 
 
 def millions(module: nn.Module) -> float:
