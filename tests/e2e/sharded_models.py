@@ -22,6 +22,7 @@ MODELS = {
     "critic": {},
     "critic, VLM frozen": {"freeze_vlm": True},
     "critic, checkpointing": {"checkpointing": True},
+    "critic, compiled": {"compiled": True},
     "pi05": {},
     "pi05, expert only, checkpointing": {"train_expert_only": True, "checkpointing": True},
     "pi05, vision frozen, checkpointing": {"freeze_vision_encoder": True, "checkpointing": True},
@@ -95,13 +96,15 @@ def held(tensors: list[Tensor]) -> float:
     return sum(tensor.to_local().numel() for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
 
 
-def compare(name: str, options: dict) -> dict:
+def compare(name: str, compiled: bool = False, **options) -> dict:
     whole = Run(name, build(name, **options))
     start = {key: tensor.clone() for key, tensor in whole.model.state_dict().items()}
     with devices.blueprint():
         shapes = build(name, **options)
     alone = devices.is_main() or all(parameter.is_meta for parameter in shapes.parameters())
     sharded = Run(name, devices.shard(shapes))
+    if compiled:
+        sharded.model.compile(backend="eager")  # traced as for any backend; generating code would take minutes
     weights = full_weights(sharded.model)
     report = {"others built only shapes": alone, "same start": all(torch.equal(weights[key], start[key]) for key in weights)}
     gathered = []
@@ -134,7 +137,7 @@ def main() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             accelerator.compute_dtype = lambda dtype=dtype: dtype  # what an accelerator would say
             for name in sys.argv[2:]:
-                found = devices.gather(compare(name, MODELS[name]))
+                found = devices.gather(compare(name, **MODELS[name]))
                 report[f"{name}/{str(dtype).removeprefix('torch.')}"] = found[0] | {
                     "others built only shapes": all(one["others built only shapes"] for one in found)
                 }

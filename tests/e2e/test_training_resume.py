@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,19 @@ def test_a_state_of_two_processes_is_continued_by_one(tmp_path, two_processes):
     shutil.copytree(two_processes / "state", tmp_path / "state")
     train_here(tmp_path, {"dropout": 0.0}, {"micro_batch_size": 2})
     assert outputs(tmp_path) == outputs(two_processes)
+
+
+def test_defect_32_an_error_of_all_processes_is_told_once_and_ends_a_pipeline(tmp_path):
+    """In Snakemake's shell; the reference's scripts gave the status of ``tee``."""
+    words = shlex.join(command(tmp_path, {}, {"global_batch_size": 3}, 2))
+    done = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail; {words} 2>&1 | tee {tmp_path}/log"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+    )
+    assert done.returncode == 1
+    problem = "error: config: global_batch_size 3 is not a multiple of micro_batch_size 1 x 2 processes; change one of them\n"
+    assert (tmp_path / "log").read_text() == problem
 
 
 def test_a_second_writer_is_refused_and_sigterm_saves_the_state(tmp_path):

@@ -174,6 +174,22 @@ def test_changed_parameters_start_anew(tmp_path):
     assert [row["step"] for row in rows(output)] == list(range(1, 11))
 
 
+def test_a_compiled_model_trains_as_it_would_have(tmp_path, monkeypatch):
+    losses, graphs = [], []
+
+    def backend(graph, inputs):
+        """Receives what any backend does; generating code for it would take minutes."""
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(devices, "compile_backend", lambda: backend)
+    for compiled in (False, True):
+        output = run(tmp_path / str(compiled), Toy(dropout=0.0), ToyConfig(max_steps=4, micro_batch_size=4, compile_model=compiled))
+        losses.append([row["train/loss"] for row in rows(output)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert graphs
+
+
 def test_a_finished_run_is_exported_again_without_a_step(tmp_path):
     first = run(tmp_path, Toy())
     before = (first / "model.safetensors").read_bytes()

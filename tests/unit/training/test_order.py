@@ -21,6 +21,17 @@ def test_defect_21_coverage_grows_with_every_epoch_of_a_mixture():
     assert len(np.unique(samples)) >= 998  # an even interleave may be one draw ahead for one dataset; with replacement it would be 632
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_defect_21_every_epoch_sees_every_sample_once_however_many_processes_share_it(world):
+    order, size = DataOrder([96], [1.0], seed=5), 8
+    for epoch in range(3):
+        seen = []
+        for step in range(epoch * 12, (epoch + 1) * 12):
+            for rank in range(world):  # each process asks for the whole batch and takes its part
+                seen += list(order.batch(step, size)[rank * size // world : (rank + 1) * size // world])
+        assert sorted(seen) == list(range(96))
+
+
 def test_defect_31_order_is_a_pure_function_of_seed_and_step():
     first, second = DataOrder([50, 70], [1.0, 3.0], seed=7), DataOrder([50, 70], [1.0, 3.0], seed=7)
     draw(first, steps=40, size=16)
