@@ -8,12 +8,12 @@ a slice does not hold is an attribute that does not exist: a stage cannot read w
 import dataclasses
 import functools
 import os
-import types
-import typing
 from typing import Any
 
 from recap_steam.errors import UserError
-from recap_steam.model_config import CriticModelConfig, PolicyModelConfig
+from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
+from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
+from recap_steam.records import build, laid_over
 from recap_steam.schema import with_defaults
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
@@ -102,6 +102,8 @@ class CriticEvalConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CriticConfig(TrainingConfig):
+    """A value critic (method recap)."""
+
     method: str
     returns_tag: str
     eval_datasets: list[str]
@@ -112,14 +114,21 @@ class CriticConfig(TrainingConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdvantagesConfig:
-    critic: str
-    datasets: list[str]
-    advantage_lookahead_step: int
-    discount_next_value: bool
-    positive_quantile: float
-    pool: str
-    intervention_positive: bool
+class ProgressCriticConfig(TrainingConfig):
+    """An ensemble of progress critics (method steam)."""
+
+    method: str
+    k: int
+    train_on_rollouts: bool
+    only_success: bool
+    min_episode_length: int
+    length_scale_enabled: bool
+    length_scale_percentile: float
+    ensemble_size: int
+    members: list[str] | None
+    eval_datasets: list[str]
+    eval: CriticEvalConfig
+    model: ProgressModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +141,7 @@ class PolicyConfig(TrainingConfig):
     eval_datasets: list[str]
     eval: PolicyEvalConfig
     advantage_tag: str | None
+    label_control: str
     frame_filter: str
     init_from: str | None
     positive_only_conditional: bool
@@ -155,15 +165,15 @@ class Experiment:
     datasets: dict[str, DatasetConfig]
     camera_maps: dict[str, dict[str, str | None]]
     returns: dict[str, ReturnsConfig]
-    critics: dict[str, CriticConfig]
-    advantages: dict[str, AdvantagesConfig]
+    critics: dict[str, CriticConfig | ProgressCriticConfig]
+    advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig]
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
 
 
 def load_experiment(raw: dict) -> Experiment:
     """Validate the experiment ``raw``, fill in defaults and return it as typed objects; ``raw`` is not changed."""
-    return _build(Experiment, with_defaults(raw))
+    return build(Experiment, with_defaults(raw))
 
 
 def load_slice(*slices: dict) -> Experiment:
@@ -171,12 +181,7 @@ def load_slice(*slices: dict) -> Experiment:
 
     No default is filled in; reading an absent key is an AttributeError.
     """
-    return _build(Experiment, functools.reduce(_laid_over, slices))
-
-
-def _laid_over(below: dict, above: dict) -> dict:
-    nested = {key: _laid_over(below[key], item) for key, item in above.items() if isinstance(item, dict) and key in below}
-    return below | above | nested
+    return build(Experiment, functools.reduce(laid_over, slices))
 
 
 def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dict[str, str | None]:
@@ -205,12 +210,14 @@ def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dic
 
 
 EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model")
+ENSEMBLE_KEYS = ("ensemble_size", "members")  # of which a member knows nothing, so that a larger ensemble trains only what is new
 
 
 def result_parameters(config: TrainingConfig) -> dict[str, Any]:
     """Return what the result of a training run depends on: all but how it is executed, so that a run that was too large for its device
     goes on from its state with smaller micro batches."""
-    return {key: value for key, value in dataclasses.asdict(config).items() if key not in EXECUTION_KEYS}
+    parameters = {key: value for key, value in vars(config).items() if key not in (*EXECUTION_KEYS, *ENSEMBLE_KEYS)}
+    return {key: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value for key, value in parameters.items()}
 
 
 def meta_folder(name: str, dataset: DatasetConfig) -> str:
@@ -228,20 +235,3 @@ def evaluation_arms(experiment: Experiment, tag: str) -> list[tuple[str, float |
 def arm_name(policy: str, guidance_scale: float | None) -> str:
     """Return the file stem of an arm."""
     return f"{policy}_plain" if guidance_scale is None else f"{policy}_w{guidance_scale:g}"
-
-
-def _build(hint: Any, value: Any) -> Any:
-    """Turn plain mappings into the dataclass, list or mapping that ``hint`` names; a dataclass gets the fields that are given."""
-    if value is None:
-        return None
-    if isinstance(hint, types.UnionType):
-        hint = next(option for option in hint.__args__ if option is not types.NoneType)
-    if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        entry = object.__new__(hint)
-        for key, item in value.items():
-            object.__setattr__(entry, key, _build(hints[key], item))
-        return entry
-    if typing.get_origin(hint) is dict:
-        return {key: _build(hint.__args__[1], item) for key, item in value.items()}
-    return value

@@ -27,6 +27,23 @@ class CriticModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProgressModelConfig:
+    siglip_path: str | None
+    gemma3_path: str | None
+    tokenizer_path: str | None
+    image_size: int
+    siglip_config: dict | None
+    gemma3_config: dict | None
+    num_bins: int
+    fusion_hidden_dim: int
+    label_smoothing: float
+    dropout: float
+    freeze_vision_encoder: bool
+    freeze_language_model: bool
+    max_token_len: int
+
+
+@dataclasses.dataclass(frozen=True)
 class ExpertSize:
     width: int
     depth: int
@@ -75,7 +92,7 @@ class PolicyModelConfig:
     freeze_vision_encoder: bool
 
 
-def weight_folders(model: CriticModelConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
+def weight_folders(model: CriticModelConfig | ProgressModelConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
     """Return (key, folder, patterns of files that must be in it) of every folder that a model starts from."""
     needed = {
         "siglip_path": ["config.json", "*.safetensors"],

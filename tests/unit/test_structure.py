@@ -14,7 +14,7 @@ PACKAGE = REPOSITORY / "src/recap_steam"
 SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("errors", "files", "background", "lineage", "schema", "model_config", "config", "model_checks", "references"),
+    *("errors", "files", "background", "lineage", "schema", "records", "model_config", "label_config", "config", "model_checks", "references"),
     *("dataset", "sidecar", "labels"),  # neither torch nor lerobot up to here
     *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
 )

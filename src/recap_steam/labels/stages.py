@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from recap_steam.config import AdvantagesConfig, Experiment
+from recap_steam.config import Experiment
+from recap_steam.label_config import AdvantagesConfig
 from recap_steam.labels.fragment import read_fragment, write_fragment
 from recap_steam.labels.inputs import Critic, LabelInputs, load_critic, load_label_inputs, score, scored_frames
 from recap_steam.labels.thresholds import ScoredFrames, Thresholds, pool_thresholds, positive_counts, positive_labels
