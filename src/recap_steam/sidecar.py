@@ -14,42 +14,21 @@ import pyarrow.parquet as pq
 
 from recap_steam.config import DatasetConfig, meta_folder
 from recap_steam.dataset.arrow import text_array, to_arrow, to_numpy
-from recap_steam.dataset.columns import KEY_COLUMNS
+from recap_steam.dataset.columns import KEY_COLUMNS, is_list
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
 from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage
+from recap_steam.sidecar_schemas import RULES, SCHEMAS
 
 ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written or checked
-
-_KEY_FIELDS = dict.fromkeys(KEY_COLUMNS, pa.int64())
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-SCHEMAS: dict[str, pa.Schema] = {
-    "returns": pa.schema({**_KEY_FIELDS, "return": pa.float32(), "reward": pa.float32(), "prompt": _TEXT}),
-    "values": pa.schema({**_KEY_FIELDS, "value": pa.float32(), "value_std": pa.float32(), "value_entropy": pa.float32()}),
-    "advantages": pa.schema(  # the reference's columns in its order, so that its tools read ours
-        {
-            **_KEY_FIELDS,
-            "advantage_continuous": pa.float64(),
-            "return": pa.float64(),
-            "value_current": pa.float64(),
-            "value_next": pa.float64(),
-            "reward_sum": pa.float64(),
-            "reward_sum_raw": pa.float64(),
-            "num_valid_rewards": pa.int64(),
-            "dataset_name": pa.string(),
-            "advantage": pa.bool_(),
-        }
-    ),
-}
-RULES = {"returns": "compute_returns", "values": "compute_values", "advantages": "compute_advantages"}
-
 Column = np.ndarray | pa.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """Content of a sidecar: numeric columns as NumPy arrays (F,), text columns as Arrow dictionary arrays; and its lineage."""
+    """Content of a sidecar, and its lineage: columns of numbers as NumPy arrays (F,), of lists (F, width), of text as Arrow dictionary
+    arrays."""
 
     columns: dict[str, Column]
     lineage: Lineage
@@ -65,9 +44,9 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
 
     Args:
         path: file to write.
-        kind: ``returns``, ``values`` or ``advantages``.
-        columns: exactly the kind's columns beside the key, (F,) in row order and in the schema's dtype; a ``str`` is a constant
-            column, an Arrow dictionary array a text column.
+        kind: one of ``SCHEMAS``.
+        columns: exactly the kind's columns beside the key, (F,) in row order and in the schema's dtype, (F, width) for lists; a ``str``
+            is a constant column, an Arrow dictionary array a text column.
         episodes: index of the dataset that the rows belong to.
         lineage: what made the content; its fingerprint must be that of ``episodes``.
 
@@ -118,6 +97,8 @@ def _check_columns(columns: Mapping[str, Column | str], schema: pa.Schema, episo
         if isinstance(column, str):
             continue
         kind = column.type if isinstance(column, pa.Array) else pa.from_numpy_dtype(column.dtype)
+        if isinstance(column, np.ndarray) and column.ndim == 2:
+            kind = pa.list_(pa.field("element", kind))
         right = pa.types.is_dictionary(kind) if _is_text(schema.field(name).type) else kind == schema.field(name).type
         if not right or len(column) != episodes.num_frames:
             raise ValueError(f"column {name}: {kind} x {len(column)}, expected {schema.field(name).type} x {episodes.num_frames}")
@@ -132,7 +113,7 @@ def _slice(column: Column | str, start: int, stop: int) -> Column:
 def _refuse_nan(part: Mapping[str, Column], path: Path | str) -> None:
     for name, column in part.items():
         if isinstance(column, np.ndarray) and column.dtype.kind == "f" and np.isnan(column).any():
-            row = int(np.argmax(np.isnan(column)))
+            row = int(np.argmax(np.isnan(column).reshape(len(column), -1).any(1)))
             where = f"episode {part['episode_index'][row]}, frame {part['frame_index'][row]}"
             raise UserError(f"{path}: column '{name}' is NaN at {where}; the input that it was computed from is broken, make it again")
 
@@ -144,7 +125,7 @@ def read_sidecar(
 
     Args:
         path: the sidecar.
-        kind: ``returns``, ``values`` or ``advantages``.
+        kind: one of ``SCHEMAS``.
         episodes: index of the dataset as it is now; the sidecar must be of this very content.
         columns: which columns to return; None: all beside the key. The key is always checked and never returned, rows are in row order.
         expected_lineage: fields of ``Lineage`` that must hold, for example ``tag="fail40", parameters={"gamma": 1.0}``.
@@ -187,10 +168,8 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
     """One pass over the row groups: keys compared with the index's, columns copied into place."""
     schema = file.schema_arrow
     total = episodes.num_frames
-    columns: dict[str, Column] = {
-        name: np.empty(total, dtype=schema.field(name).type.to_pandas_dtype()) for name in names if not _is_text(schema.field(name).type)
-    }
-    texts: dict[str, list[pa.Array]] = {name: [] for name in names if name not in columns}
+    columns: dict[str, Column] = {}
+    texts: dict[str, list[pa.Array]] = {name: [] for name in names if _is_text(schema.field(name).type)}
     start = 0
     for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*KEY_COLUMNS, *names], use_threads=False):
         stop = start + len(batch)
@@ -204,7 +183,8 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
             if name in texts:
                 texts[name].append(column if pa.types.is_dictionary(column.type) else column.dictionary_encode())
             else:
-                columns[name][start:stop] = to_numpy(column)
+                numbers = to_numpy(column)
+                columns.setdefault(name, np.empty((total, *numbers.shape[1:]), numbers.dtype))[start:stop] = numbers
         start = stop
     if start != total:
         raise UserError(f"{path}: {_key_problem(file, episodes)}; {remedy}")
@@ -212,10 +192,15 @@ def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, p
 
 
 def _refuse_missing(column: pa.Array, name: str, episodes: Episodes, start: int, path: Path | str, remedy: str) -> None:
-    """Nulls and NaN are errors."""
-    wrong = pc.is_null(column, nan_is_null=True)
+    """Nulls and NaN are errors, and so are lists of other lengths than the first."""
+    wrong, width = pc.is_null(column, nan_is_null=True), 1
+    if is_list(column.type):
+        lengths = to_numpy(pc.fill_null(pc.list_value_length(column), -1))
+        if (lengths != lengths[0]).any():
+            raise UserError(f"{path}: column '{name}' has lists of different lengths; {remedy}")
+        wrong, width = pc.is_null(column.flatten(), nan_is_null=True), int(lengths[0])
     if pc.any(wrong).as_py():
-        row = start + int(np.argmax(to_numpy(wrong)))
+        row = start + int(np.argmax(to_numpy(wrong))) // width
         episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
         raise UserError(f"{path}: column '{name}' is NaN or null at episode {episode}, frame {frame} ({pc.sum(wrong)} such rows); {remedy}")
 

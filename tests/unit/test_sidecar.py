@@ -190,3 +190,33 @@ def test_full_disk_leaves_the_old_sidecar(tmp_path):
         with pytest.raises(UserError, match=r"values\.parquet: no space left on the device"):
             write_sidecar(path, "values", dict.fromkeys(names, noise), episodes, _lineage(episodes))
         assert path.read_bytes() == before and os.listdir(disk) == ["values.parquet"]
+
+
+def _scores(members: int = 3) -> dict:
+    columns = {field.name: np.linspace(-1, 1, FRAMES) for field in SCHEMAS["scores"] if field.type == pa.float64()}
+    by_member = np.arange(FRAMES * members, dtype=np.float64).reshape(FRAMES, members)
+    return columns | {"member_values": by_member, "member_expected_bins": by_member, "look_ahead": np.full(FRAMES, 2)}
+
+
+def test_a_column_of_lists_has_one_number_for_each_member(tmp_path, episodes):
+    path = tmp_path / "scores.parquet"
+    write_sidecar(path, "scores", _scores(), episodes, _lineage(episodes, stage="compute_scores"))
+    found = read_sidecar(path, "scores", episodes, ["member_values", "look_ahead"]).columns
+    assert np.array_equal(found["member_values"], _scores()["member_values"]) and found["look_ahead"].tolist() == [2] * FRAMES
+    assert pq.read_table(path)["member_values"][1].as_py() == [3.0, 4.0, 5.0]
+
+
+def test_nan_within_a_list_is_refused(tmp_path, episodes):
+    path, columns = tmp_path / "scores.parquet", _scores()
+    columns["member_values"][6, 1] = np.nan
+    with pytest.raises(UserError, match=r"column 'member_values' is NaN at episode 5, frame 1"):
+        write_sidecar(path, "scores", columns, episodes, _lineage(episodes))
+    lists = pa.array(columns["member_values"].tolist(), SCHEMAS["scores"].field("member_values").type)
+    write_sidecar(path, "scores", _scores(), episodes, _lineage(episodes))
+    ragged = pa.array([[0.0]] * (FRAMES - 1) + [[]], lists.type)
+    for broken, message in ((lists, "episode 5, frame 1"), (ragged, "different lengths")):
+        table = pq.read_table(path)
+        table = table.set_column(table.schema.get_field_index("member_values"), "member_values", broken)
+        pq.write_table(table, tmp_path / "broken.parquet")
+        with pytest.raises(UserError, match=message):
+            read_sidecar(tmp_path / "broken.parquet", "scores", episodes)

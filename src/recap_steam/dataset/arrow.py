@@ -5,9 +5,14 @@ import pyarrow as pa
 
 
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Numbers or booleans as (n,) NumPy; read-only and not copied, but for booleans, several chunks and nulls (which become NaN)."""
+    """Numbers or booleans as (n,) NumPy, lists of equally many numbers as (n, width).
+
+    Read-only and not copied, but for booleans, several chunks and nulls (which become NaN).
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    if pa.types.is_list(array.type):
+        return to_numpy(array.flatten()).reshape(len(array), -1)
     if array.null_count:
         return array.to_numpy(zero_copy_only=False)
     if pa.types.is_boolean(array.type):  # a bit each; DLPack knows bytes only
@@ -16,7 +21,10 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def to_arrow(values: np.ndarray) -> pa.Array:
-    """(n,) numbers or booleans as an Arrow array; not copied, but for booleans and strided arrays."""
+    """(n,) numbers or booleans as an Arrow array, (n, width) as lists; not copied, but for booleans and strided arrays."""
+    if values.ndim == 2:
+        starts = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
+        return pa.ListArray.from_arrays(to_arrow(starts), to_arrow(values.ravel()))
     kind = pa.from_numpy_dtype(values.dtype)
     data = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
