@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recap_steam.critics.stride_bins import stride_bins
+from recap_steam.labels.stride_bins import stride_bins
 from recap_steam.errors import UserError
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data/golden/steam_bins.json").read_text())
