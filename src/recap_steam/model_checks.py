@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recap_steam.config import CriticConfig, Experiment, TrainingConfig
+from recap_steam.config import CriticConfig, Experiment, ProgressCriticConfig, TrainingConfig
 from recap_steam.errors import config_error
-from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, PolicyModelConfig, read_config, weight_folders
+from recap_steam.model_config import (
+    EXPERT_VARIANTS,
+    CriticModelConfig,
+    PolicyModelConfig,
+    ProgressModelConfig,
+    read_config,
+    weight_folders,
+)
 
 SMALLEST_VOCABULARY = 260  # of a tokenizer trained on the prompts: 256 bytes and 4 special tokens
 
@@ -19,7 +26,11 @@ def check_models(experiment: Experiment) -> None:
     """
     for tag, critic in experiment.critics.items():
         _check_folders(f"critics.{tag}.model", critic.model)
-        _check_critic(f"critics.{tag}.model", critic)
+        _check_towers(f"critics.{tag}.model", critic.model)
+        if isinstance(critic, ProgressCriticConfig):
+            _check_bins(f"critics.{tag}", critic)
+        else:
+            _check_value_range(f"critics.{tag}.model", critic)
         _check_batch(f"critics.{tag}", critic)
     for tag, policy in experiment.policies.items():
         _check_folders(f"policies.{tag}.model", policy.model)
@@ -29,7 +40,7 @@ def check_models(experiment: Experiment) -> None:
             raise config_error(f"policies.{tag}.init_from", f"the model of '{policy.init_from}' differs; both need the same model section")
 
 
-def _check_folders(key: str, model: CriticModelConfig | PolicyModelConfig) -> None:
+def _check_folders(key: str, model: CriticModelConfig | ProgressModelConfig | PolicyModelConfig) -> None:
     """Weights and tokenizers that training starts from are there."""
     for name, folder, patterns in weight_folders(model):
         path = Path(folder)
@@ -41,17 +52,10 @@ def _check_folders(key: str, model: CriticModelConfig | PolicyModelConfig) -> No
                 raise config_error(f"{key}.{name}", f"{path} has no {pattern}; {remedy}")
 
 
-def _check_critic(key: str, critic: CriticConfig) -> None:
-    model = critic.model
+def _check_towers(key: str, model: CriticModelConfig | ProgressModelConfig) -> None:
     for tower in ("siglip", "gemma3"):
         if getattr(model, f"{tower}_path") is None and getattr(model, f"{tower}_config") is None:
             raise config_error(key, f"give {tower}_path (a folder with weights) or {tower}_config (sizes of a model made from scratch)")
-    if model.v_min >= model.v_max:
-        raise config_error(f"{key}.v_min", f"{model.v_min} is not below v_max {model.v_max}")
-    low, high = (-1, 0) if critic.normalize_to_minus_one_zero else (0, 1)
-    if model.v_min > low or model.v_max < high:
-        scale = f"values from {low} to {high} (normalize_to_minus_one_zero is {str(critic.normalize_to_minus_one_zero).lower()})"
-        raise config_error(f"{key}.v_min", f"{model.v_min} to v_max {model.v_max} does not cover {scale}; set v_min {low} and v_max {high}")
     siglip, gemma3 = (_stated_sizes(key, model, tower) for tower in ("siglip", "gemma3"))
     for name, message in size_problems(model, siglip, gemma3):
         raise config_error(f"{key}.{name}", message)
@@ -61,7 +65,7 @@ def _check_critic(key: str, critic: CriticConfig) -> None:
         )
 
 
-def _stated_sizes(key: str, model: CriticModelConfig, tower: str) -> dict[str, Any]:
+def _stated_sizes(key: str, model: CriticModelConfig | ProgressModelConfig, tower: str) -> dict[str, Any]:
     """The sizes of a tower in its folder, whose file leaves out transformers' defaults, or those that are given."""
     folder = getattr(model, f"{tower}_path")
     if folder is None:
@@ -70,14 +74,15 @@ def _stated_sizes(key: str, model: CriticModelConfig, tower: str) -> dict[str, A
     return found.get("vision_config", found)
 
 
-def size_problems(model: CriticModelConfig, siglip: dict[str, Any], gemma3: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def size_problems(
+    model: CriticModelConfig | ProgressModelConfig, siglip: dict[str, Any], gemma3: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Yield (key below the model, what is wrong) where the parts of a critic do not fit together.
 
     Args:
         siglip, gemma3: sizes of the towers by transformers' names; what is not stated is not checked.
     """
-    name, expert, size = model.critic_expert_variant, EXPERT_VARIANTS[model.critic_expert_variant], model.image_size
-    layers, kv_heads = gemma3.get("num_hidden_layers", expert.depth), gemma3.get("num_key_value_heads", 1)
+    size, kv_heads = model.image_size, gemma3.get("num_key_value_heads", 1)
     if siglip.get("image_size", size) != size:
         yield "image_size", f"{size}, but the vision tower was made for {siglip['image_size']}; set it to that"
     if size % siglip.get("patch_size", 1):
@@ -91,10 +96,41 @@ def size_problems(model: CriticModelConfig, siglip: dict[str, Any], gemma3: dict
         yield "gemma3_config.num_attention_heads", f"{gemma3['num_attention_heads']} is not a multiple of num_key_value_heads {kv_heads}"
     if gemma3.get("head_dim", 0) % 2:
         yield "gemma3_config.head_dim", f"{gemma3['head_dim']} is odd; rotary embeddings need an even number"
+    if isinstance(model, CriticModelConfig):
+        yield from _expert_problems(model.critic_expert_variant, gemma3)
+
+
+def _expert_problems(name: str, gemma3: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong between a critic expert and the text model that it attends to."""
+    expert = EXPERT_VARIANTS[name]
+    layers, kv_heads = gemma3.get("num_hidden_layers", expert.depth), gemma3.get("num_key_value_heads", 1)
     if layers < expert.depth:
         yield "critic_expert_variant", f"{name} reads {expert.depth} text layers, gemma3 has {layers}; choose a shallower expert"
     if expert.num_heads % kv_heads:
         yield "critic_expert_variant", f"{name} has {expert.num_heads} heads, not a multiple of gemma3's num_key_value_heads {kv_heads}"
+
+
+def _check_value_range(key: str, critic: CriticConfig) -> None:
+    """The bins of a value critic cover the scale of its values."""
+    model = critic.model
+    if model.v_min >= model.v_max:
+        raise config_error(f"{key}.v_min", f"{model.v_min} is not below v_max {model.v_max}")
+    low, high = (-1, 0) if critic.normalize_to_minus_one_zero else (0, 1)
+    if model.v_min > low or model.v_max < high:
+        scale = f"values from {low} to {high} (normalize_to_minus_one_zero is {str(critic.normalize_to_minus_one_zero).lower()})"
+        raise config_error(f"{key}.v_min", f"{model.v_min} to v_max {model.v_max} does not cover {scale}; set v_min {low} and v_max {high}")
+
+
+def _check_bins(key: str, critic: ProgressCriticConfig) -> None:
+    """Bins of equal width hold the strides from -k to -1 and from 1 to k: half of them each."""
+    bins, strides = critic.model.num_bins, 2 * critic.k
+    if bins % 2:
+        raise config_error(
+            f"{key}.model.num_bins", f"{bins} is odd; half of the bins are for reversed pairs, give an even number"
+        )
+    if bins > 2 and strides % bins:
+        possible = ", ".join(str(number) for number in range(2, strides + 1, 2) if strides % number == 0)
+        raise config_error(f"{key}.model.num_bins", f"{bins} does not divide 2k = {strides}; with k {critic.k}, give one of {possible}")
 
 
 def _check_policy(key: str, model: PolicyModelConfig) -> None:

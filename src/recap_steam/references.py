@@ -4,18 +4,30 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
-from recap_steam.config import EXPERT, CollectConfig, CriticConfig, EvaluationConfig, Experiment, PolicyConfig, camera_keys, meta_folder
+from recap_steam.config import (
+    EXPERT,
+    CollectConfig,
+    EvaluationConfig,
+    Experiment,
+    PolicyConfig,
+    ProgressCriticConfig,
+    TrainingConfig,
+    camera_keys,
+    meta_folder,
+)
 from recap_steam.errors import config_error
+from recap_steam.label_config import AdvantagesConfig
 from recap_steam.model_checks import check_models
+from recap_steam.steam_checks import check_steam
 
 
-def all_datasets(config: CriticConfig | PolicyConfig) -> list[str]:
+def all_datasets(config: TrainingConfig) -> list[str]:
     """Return the datasets that a critic or policy is trained or judged on."""
     return [*config.datasets, *config.eval_datasets]
 
 
 def value_datasets(experiment: Experiment, critic: str) -> list[str]:
-    """Return the datasets that a critic values: those it learned from, those held out, those to be labelled."""
+    """Return the datasets that a critic values or scores: those it learned from, those held out, those to be labelled."""
     labelled = [name for advantages in experiment.advantages.values() if advantages.critic == critic for name in advantages.datasets]
     return list(dict.fromkeys([*all_datasets(experiment.critics[critic]), *labelled]))
 
@@ -27,7 +39,7 @@ def cached_cameras(experiment: Experiment, dataset: str, image_size: int) -> lis
     return sorted({key for key in keys if key is not None})
 
 
-def _readers(experiment: Experiment) -> Iterator[tuple[CriticConfig | PolicyConfig, list[str]]]:
+def _readers(experiment: Experiment) -> Iterator[tuple[TrainingConfig, list[str]]]:
     """Yield every critic and policy with the datasets of which it reads frames."""
     for tag, critic in experiment.critics.items():
         yield critic, value_datasets(experiment, tag)
@@ -55,6 +67,7 @@ def check_references(experiment: Experiment) -> None:
     _check_splits(experiment)
     _check_labels(experiment)
     check_models(experiment)
+    check_steam(experiment)
     _check_simulation(experiment)
     _check_seeds(experiment)
     _check_cycles(experiment)
@@ -79,7 +92,7 @@ def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str
             yield f"datasets.{name}.collect.environment", "environments", [dataset.collect.environment]
             yield f"datasets.{name}.collect.policy", "policies", [dataset.collect.policy]
     for tag, critic in experiment.critics.items():
-        yield f"critics.{tag}.returns_tag", "returns", [critic.returns_tag]
+        yield f"critics.{tag}.returns_tag", "returns", [] if isinstance(critic, ProgressCriticConfig) else [critic.returns_tag]
         yield f"critics.{tag}.datasets", "datasets", critic.datasets
         yield f"critics.{tag}.eval_datasets", "datasets", critic.eval_datasets
     for tag, advantages in experiment.advantages.items():
@@ -105,8 +118,10 @@ def _check_paths(experiment: Experiment) -> None:
 
 
 def _check_sidecar_folders(experiment: Experiment) -> None:
-    """Sidecars, which every dataset gets once there is a returns tag, can be written."""
-    for name, dataset in experiment.datasets.items() if experiment.returns else ():
+    """Sidecars can be written: returns of every dataset, once there is a returns tag, and what critics say of theirs."""
+    judged = [name for tag in experiment.critics for name in value_datasets(experiment, tag)]
+    for name in experiment.datasets if experiment.returns else judged:
+        dataset = experiment.datasets[name]
         folder = existing = meta_folder(name, dataset)
         while not os.path.exists(existing):
             existing = os.path.dirname(existing) or "."
@@ -149,7 +164,7 @@ def _check_labels(experiment: Experiment) -> None:
                     )
     for tag, advantages in experiment.advantages.items():
         types = {experiment.datasets[name].type for name in advantages.datasets}
-        if advantages.pool == "rollout" and "rollout" not in types:
+        if isinstance(advantages, AdvantagesConfig) and advantages.pool == "rollout" and "rollout" not in types:
             raise config_error(f"advantages.{tag}.pool", "rollout, but no dataset of the tag has type rollout; use pool: all, or add one")
 
 

@@ -14,8 +14,9 @@ PACKAGE = REPOSITORY / "src/recap_steam"
 SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("errors", "files", "background", "lineage", "schema", "records", "model_config", "label_config", "config", "model_checks", "references"),
-    *("dataset", "sidecar", "labels"),  # neither torch nor lerobot up to here
+    *("errors", "files", "background", "lineage", "schema", "records"),
+    *("model_config", "label_config", "config", "model_checks", "steam_checks", "references"),
+    *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
     *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
 )
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")
