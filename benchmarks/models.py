@@ -109,7 +109,13 @@ def critic_training(data: CachedDataset, **changes: Any) -> CriticTraining:
     tokenizer = train_tokenizer(map(prompt_text, episodes.tasks), vocab_size=512)
     keys = {camera: camera for camera in config.cameras}
     architecture = Architecture.from_config(model_config)
-    card = CriticCard(architecture, config.cameras, {NAME: keys}, model_config.image_size, model_config.max_token_len)
+    card = CriticCard(
+        architecture=architecture,
+        cameras=config.cameras,
+        camera_maps={NAME: keys},
+        image_size=model_config.image_size,
+        max_token_len=model_config.max_token_len,
+    )
     codes = episodes.prompt_codes()
     frames = CriticFrames(data.cache, list(keys), card.prompts(episodes.tasks, tokenizer), codes)
     returns = episodes.frame_keys()[1] + 1.0 - np.repeat(episodes.length, episodes.length)

@@ -12,7 +12,7 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from recap_steam.critics.value_head import Support
 from recap_steam.errors import UserError, config_error
 from recap_steam.model_checks import size_problems
-from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, ExpertSize, read_config
+from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, ExpertSize, ProgressModelConfig, read_config
 
 # transformers 5.5 warns of the rope_parameters that its own Gemma3 configuration makes
 logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)
@@ -20,7 +20,7 @@ logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """Everything that determines a critic's tensors. ``siglip`` and ``gemma3`` are keyword arguments of transformers' configurations."""
+    """All that determines a value critic's tensors. ``siglip`` and ``gemma3`` are keyword arguments of transformers' configurations."""
 
     siglip: dict[str, Any]
     gemma3: dict[str, Any]
@@ -35,12 +35,7 @@ class Architecture:
         Raises:
             UserError: neither folder nor sizes are given, or parts do not fit together.
         """
-        try:
-            siglip, gemma3 = _arguments(_siglip(config)), _arguments(_gemma3(config))
-        except StrictDataclassError as error:  # transformers' own check of sizes
-            raise UserError(f"config: siglip_config or gemma3_config: {error.__cause__ or error}") from None
-        for key, message in size_problems(config, siglip, gemma3):
-            raise config_error(f"critics.*.model.{key}", message)
+        siglip, gemma3 = _towers(config)
         support = Support(config.num_bins, config.v_min, config.v_max)
         return cls(siglip, gemma3, EXPERT_VARIANTS[config.critic_expert_variant], support, config.value_dropout)
 
@@ -50,7 +45,34 @@ class Architecture:
         return cls(**{**value, "expert": ExpertSize(**value["expert"]), "support": Support(**value["support"])})
 
 
-def _siglip(config: CriticModelConfig) -> SiglipVisionConfig:
+@dataclasses.dataclass(frozen=True)
+class ProgressArchitecture:
+    """All that determines a progress critic's tensors, and its dropout; see ``Architecture``."""
+
+    siglip: dict[str, Any]
+    gemma3: dict[str, Any]
+    fusion_hidden_dim: int
+    num_bins: int
+    dropout: float
+
+    @classmethod
+    def from_config(cls, config: ProgressModelConfig) -> "ProgressArchitecture":
+        """Read the sizes that an experiment asks for; raises what ``Architecture.from_config`` does."""
+        return cls(*_towers(config), config.fusion_hidden_dim, config.num_bins, config.dropout)
+
+
+def _towers(config: CriticModelConfig | ProgressModelConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of transformers' configurations of SigLIP's vision tower and Gemma3's text model."""
+    try:
+        siglip, gemma3 = _arguments(_siglip(config)), _arguments(_gemma3(config))
+    except StrictDataclassError as error:  # transformers' own check of sizes
+        raise UserError(f"config: siglip_config or gemma3_config: {error.__cause__ or error}") from None
+    for key, message in size_problems(config, siglip, gemma3):
+        raise config_error(f"critics.*.model.{key}", message)
+    return siglip, gemma3
+
+
+def _siglip(config: CriticModelConfig | ProgressModelConfig) -> SiglipVisionConfig:
     if config.siglip_path is not None:
         found = read_config(config.siglip_path, "siglip_path")
         return SiglipVisionConfig.from_dict(found.get("vision_config", found))
@@ -59,7 +81,7 @@ def _siglip(config: CriticModelConfig) -> SiglipVisionConfig:
     return SiglipVisionConfig(**config.siglip_config, image_size=config.image_size)
 
 
-def _gemma3(config: CriticModelConfig) -> Gemma3TextConfig:
+def _gemma3(config: CriticModelConfig | ProgressModelConfig) -> Gemma3TextConfig:
     if config.gemma3_path is not None:
         return Gemma3TextConfig.from_dict(read_config(config.gemma3_path, "gemma3_path"))
     if config.gemma3_config is None:

@@ -8,20 +8,21 @@ from transformers.models.siglip.configuration_siglip import SiglipConfig, Siglip
 from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
 
 from recap_steam.critics.model import KeyValueLayer, ValueCritic
+from recap_steam.critics.progress_model import ProgressCritic
 from recap_steam.errors import UserError
 from recap_steam.model_config import read_config
 from recap_steam.weights import TensorFolder, shapes_of
 
 
-def load_pretrained(model: ValueCritic, siglip_path: str | None, gemma3_path: str | None) -> None:
+def load_pretrained(model: ValueCritic | ProgressCritic, siglip_path: str | None, gemma3_path: str | None) -> None:
     """Load pretrained parts from local folders in transformers' layout; of each, only what the critic has is read.
 
     Args:
-        siglip_path: a SigLIP model (its text tower and pooling head are left out) or vision tower.
+        siglip_path: a SigLIP model (its text tower is left out, and where it is not read, its pooling head) or vision tower.
         gemma3_path: a Gemma3 language model (its head and unread layers are left out) or text model.
 
     Raises:
-        UserError: a folder holds another architecture, or not exactly the tensors of the one that it names.
+        UserError: a folder holds another architecture, not exactly the tensors of the one that it names, or not all that the critic has.
     """
     if siglip_path is not None:
         _load(
@@ -32,7 +33,8 @@ def load_pretrained(model: ValueCritic, siglip_path: str | None, gemma3_path: st
         )
     if gemma3_path is not None:
         classes = {"Gemma3ForCausalLM": (Gemma3ForCausalLM, Gemma3TextConfig), "Gemma3TextModel": (Gemma3TextModel, Gemma3TextConfig)}
-        _load(gemma3_path, "gemma3_path", classes, _gemma3_names(model))
+        text = model.text.state_dict() if isinstance(model, ProgressCritic) else _gemma3_names(model)
+        _load(gemma3_path, "gemma3_path", classes, text)
 
 
 def _load(folder: str, key: str, classes: dict[str, tuple[type[PreTrainedModel], type]], targets: dict[str, torch.Tensor]) -> None:
@@ -46,7 +48,10 @@ def _load(folder: str, key: str, classes: dict[str, tuple[type[PreTrainedModel],
     tensors = TensorFolder(folder)
     tensors.check(shapes_of(whole.state_dict()), optional=frozenset(whole._tied_weights_keys or {}))
     prefix = f"{whole.base_model_prefix}." if name == "Gemma3ForCausalLM" else ""
-    tensors.copy_into({prefix + target_name: tensor for target_name, tensor in targets.items()})
+    targets = {prefix + target_name: tensor for target_name, tensor in targets.items()}
+    if absent := sorted(targets.keys() - tensors.shapes.keys()):
+        raise UserError(f"{folder}: {name} without tensor {absent[0]}, which the critic reads; take a folder that has it")
+    tensors.copy_into(targets)
 
 
 def _gemma3_names(model: ValueCritic) -> dict[str, torch.Tensor]:

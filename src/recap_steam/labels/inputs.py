@@ -46,7 +46,17 @@ def critic_digest(critic_dir: Path | str) -> str:
 
     Small files only, so that label stages need not read the weights.
     """
-    return digest_json({name: digest_file(Path(critic_dir) / name) for name in ("lineage.json", "normalizer.json")})
+    return _digest(critic_dir, ("lineage.json", "normalizer.json"))
+
+
+def ensemble_digest(critic_dir: Path | str) -> str:
+    """Identity of an ensemble of progress critics: digest over its lineage record (which holds the digest of the weights) and its
+    configuration."""
+    return _digest(critic_dir, ("lineage.json", "config.json"))
+
+
+def _digest(folder: Path | str, names: tuple[str, ...]) -> str:
+    return digest_json({name: digest_file(Path(folder) / name) for name in names})
 
 
 def load_critic(experiment: Experiment, tag: str, critic_dir: Path | str) -> Critic:

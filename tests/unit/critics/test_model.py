@@ -118,7 +118,7 @@ def test_value_parameters_are_the_token_and_the_head():
 
 def test_the_schema_offers_exactly_the_expert_variants():
     schema = yaml.safe_load(SCHEMA_PATH.read_text())
-    assert schema["$defs"]["critic_model"]["properties"]["critic_expert_variant"]["enum"] == list(EXPERT_VARIANTS)
+    assert schema["$defs"]["recap_model"]["properties"]["critic_expert_variant"]["enum"] == list(EXPERT_VARIANTS)
 
 
 def test_architecture_survives_json():
