@@ -19,7 +19,7 @@ from recap_steam.dataset.episodes import Episodes
 from recap_steam.errors import UserError, rerun, run_target
 from recap_steam.files import atomic_output
 from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage
-from recap_steam.sidecar_schemas import RULES, SCHEMAS
+from recap_steam.sidecar_schemas import RULES, schema_of
 
 ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written or checked
 Column = np.ndarray | pa.Array
@@ -44,7 +44,7 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
 
     Args:
         path: file to write.
-        kind: one of ``SCHEMAS``.
+        kind: one of ``sidecar_schemas.SCHEMAS``.
         columns: exactly the kind's columns beside the key, (F,) in row order and in the schema's dtype, (F, width) for lists; a ``str``
             is a constant column, an Arrow dictionary array a text column.
         episodes: index of the dataset that the rows belong to.
@@ -54,12 +54,13 @@ def write_sidecar(path: Path | str, kind: str, columns: Mapping[str, Column | st
         UserError: NaN in a column, another process writing ``path``, or a full device.
         ValueError: the caller's columns are not what the schema says.
     """
-    schema = SCHEMAS[kind]
+    schema = schema_of(kind, columns)
     _check_columns(columns, schema, episodes)
     if lineage.dataset_fingerprint != episodes.fingerprint:
         raise ValueError("the lineage is not of this dataset")
     schema = schema.with_metadata({METADATA_KEY: lineage.to_json()})
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    floats += [f"{field.name}.list.element" for field in schema if is_list(field.type)]  # where Parquet keeps what lists hold
     dictionaries = [field.name for field in schema if field.name == "episode_index" or _is_text(field.type)]
     with (
         atomic_output(path) as temporary,
@@ -125,7 +126,7 @@ def read_sidecar(
 
     Args:
         path: the sidecar.
-        kind: one of ``SCHEMAS``.
+        kind: one of ``sidecar_schemas.SCHEMAS``.
         episodes: index of the dataset as it is now; the sidecar must be of this very content.
         columns: which columns to return; None: all beside the key. The key is always checked and never returned, rows are in row order.
         expected_lineage: fields of ``Lineage`` that must hold, for example ``tag="fail40", parameters={"gamma": 1.0}``.
@@ -145,8 +146,9 @@ def read_sidecar(
                 versions = f"{lineage.dataset_fingerprint[:12]} instead of {fingerprint[:12]}"
                 raise UserError(f"{path}: made from another version of dataset {episodes.dataset} (fingerprint {versions}); {remedy}")
             check_lineage(lineage, path=path, remedy=remedy, **expected_lineage)
-            _check_schema(file.schema_arrow, SCHEMAS[kind], path, remedy)
-            names = [name for name in SCHEMAS[kind].names if name not in KEY_COLUMNS] if columns is None else list(columns)
+            schema = schema_of(kind, file.schema_arrow.names)
+            _check_schema(file.schema_arrow, schema, path, remedy)
+            names = [name for name in schema.names if name not in KEY_COLUMNS] if columns is None else list(columns)
             return Sidecar(_read_rows(file, names, episodes, path, remedy), lineage)
     except FileNotFoundError:
         raise UserError(f"{path}: not found; {run_target(kind)}") from None

@@ -1,5 +1,7 @@
 """Columns of every kind of sidecar, and the rule that writes it."""
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from recap_steam.dataset.columns import KEY_COLUMNS
@@ -7,26 +9,22 @@ from recap_steam.dataset.columns import KEY_COLUMNS
 _KEY_FIELDS = dict.fromkeys(KEY_COLUMNS, pa.int64())
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _BY_MEMBER = pa.list_(pa.field("element", pa.float64()))  # one number for each member of an ensemble
+_SCORES = {  # the reference's columns of STEAM in its order
+    "ensemble_signed_score": pa.float64(),
+    "p_progress_mean": pa.float64(),
+    "p_progress_min": pa.float64(),
+    "p_progress_variance": pa.float64(),
+    "member_values": _BY_MEMBER,
+    "expected_stride_normalized": pa.float64(),
+    "entropy_aggregated": pa.float64(),
+    "entropy_member_mean": pa.float64(),
+    "entropy_member_variance": pa.float64(),
+}
 SCHEMAS: dict[str, pa.Schema] = {
     "returns": pa.schema({**_KEY_FIELDS, "return": pa.float32(), "reward": pa.float32(), "prompt": _TEXT}),
     "values": pa.schema({**_KEY_FIELDS, "value": pa.float32(), "value_std": pa.float32(), "value_entropy": pa.float32()}),
-    "scores": pa.schema(  # the reference's columns of STEAM in its order, ours behind
-        {
-            **_KEY_FIELDS,
-            "ensemble_signed_score": pa.float64(),
-            "p_progress_mean": pa.float64(),
-            "p_progress_min": pa.float64(),
-            "p_progress_variance": pa.float64(),
-            "member_values": _BY_MEMBER,
-            "expected_stride_normalized": pa.float64(),
-            "entropy_aggregated": pa.float64(),
-            "entropy_member_mean": pa.float64(),
-            "entropy_member_variance": pa.float64(),
-            "member_expected_bins": _BY_MEMBER,
-            "look_ahead": pa.int64(),
-        }
-    ),
-    "advantages": pa.schema(  # the reference's columns in its order, so that its tools read ours
+    "scores": pa.schema({**_KEY_FIELDS, **_SCORES, "member_expected_bins": _BY_MEMBER, "look_ahead": pa.int64()}),
+    "advantages": pa.schema(  # of RECAP: the reference's columns in its order, so that its tools read ours
         {
             **_KEY_FIELDS,
             "advantage_continuous": pa.float64(),
@@ -41,4 +39,10 @@ SCHEMAS: dict[str, pa.Schema] = {
         }
     ),
 }
+STEAM_ADVANTAGES = pa.schema({**_KEY_FIELDS, "advantage": pa.bool_(), "advantage_continuous": pa.float64(), **_SCORES})
 RULES = {kind: f"compute_{kind}" for kind in SCHEMAS}
+
+
+def schema_of(kind: str, names: Collection[str]) -> pa.Schema:
+    """The schema of a sidecar with columns ``names``: advantages are laid out by the method that they come from, as in the reference."""
+    return STEAM_ADVANTAGES if kind == "advantages" and "ensemble_signed_score" in names else SCHEMAS[kind]

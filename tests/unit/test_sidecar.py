@@ -13,7 +13,8 @@ import pytest
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage
-from recap_steam.sidecar import SCHEMAS, read_sidecar, sidecar_path, write_sidecar
+from recap_steam.sidecar import read_sidecar, sidecar_path, write_sidecar
+from recap_steam.sidecar_schemas import SCHEMAS, STEAM_ADVANTAGES
 from tests.datasets import index, write_v21
 from tests.disks import small_disk
 
@@ -220,3 +221,37 @@ def test_nan_within_a_list_is_refused(tmp_path, episodes):
         pq.write_table(table, tmp_path / "broken.parquet")
         with pytest.raises(UserError, match=message):
             read_sidecar(tmp_path / "broken.parquet", "scores", episodes)
+
+
+def test_advantages_of_scores_have_the_columns_of_the_reference(tmp_path, episodes):
+    path, labels = tmp_path / "advantages.parquet", np.arange(FRAMES) > 4
+    columns = {name: column for name, column in _scores().items() if name not in ("member_expected_bins", "look_ahead")}
+    columns |= {"advantage": labels, "advantage_continuous": columns["ensemble_signed_score"]}
+    write_sidecar(path, "advantages", columns, episodes, _lineage(episodes))
+    table = pq.read_table(path)
+    scores = ["ensemble_signed_score", "p_progress_mean", "p_progress_min", "p_progress_variance", "member_values"]
+    scores += ["expected_stride_normalized", "entropy_aggregated", "entropy_member_mean", "entropy_member_variance"]
+    assert table.column_names == ["episode_index", "frame_index", "advantage", "advantage_continuous", *scores]
+    kinds = dict.fromkeys(("episode_index", "frame_index"), pa.int64()) | {"advantage": pa.bool_(), "member_values": pa.list_(pa.float64())}
+    assert [field.type for field in table.schema] == [kinds.get(name, pa.float64()) for name in table.column_names]
+
+
+def test_a_reader_of_labels_reads_those_of_either_method(tmp_path, episodes):
+    labels = np.arange(FRAMES) > 4
+    for name, schema in (("recap", SCHEMAS["advantages"]), ("steam", STEAM_ADVANTAGES)):
+        columns = {field.name: _zeros(field.type) for field in schema if field.name not in ("episode_index", "frame_index")}
+        write_sidecar(tmp_path / name, "advantages", columns | {"advantage": labels}, episodes, _lineage(episodes))
+        found = read_sidecar(tmp_path / name, "advantages", episodes, ["advantage"]).columns
+        assert list(found) == ["advantage"] and np.array_equal(found["advantage"], labels)
+
+
+def _zeros(kind: pa.DataType) -> np.ndarray | str:
+    if pa.types.is_string(kind):
+        return "data"
+    return np.zeros((FRAMES, 2)) if pa.types.is_list(kind) else np.zeros(FRAMES, kind.to_pandas_dtype())
+
+
+def test_lists_give_identical_bytes(tmp_path, episodes):
+    for name in ("one.parquet", "two.parquet"):
+        write_sidecar(tmp_path / name, "scores", _scores(), episodes, _lineage(episodes))
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()

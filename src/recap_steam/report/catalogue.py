@@ -10,7 +10,7 @@ import yaml
 from recap_steam.config import Experiment, load_experiment
 from recap_steam.errors import UserError, run_main
 from recap_steam.report.results import Results
-from recap_steam.sidecar import SCHEMAS
+from recap_steam.sidecar_schemas import SCHEMAS
 
 EXAMPLES = {
     "worst episodes by advantage": """
@@ -59,7 +59,7 @@ def _episodes(results: Results) -> list[str]:
 
 
 def _sidecars(results: Results, kind: str) -> list[str]:
-    tags = results.experiment.critics if kind == "values" else getattr(results.experiment, kind)
+    tags = results.experiment.critics if kind in ("values", "scores") else getattr(results.experiment, kind)
     files = [(tag, dataset, results.sidecar_file(dataset, kind, tag)) for tag in tags for dataset in results.experiment.datasets]
     return [
         f"SELECT {_text(tag)} AS tag, {_text(dataset)} AS dataset, * FROM read_parquet({_text(path)})"

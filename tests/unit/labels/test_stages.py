@@ -6,7 +6,8 @@ from recap_steam.errors import UserError
 from recap_steam.labels.advantages import compute_advantages
 from recap_steam.labels.fragment import read_fragment
 from recap_steam.labels.returns import compute_returns
-from recap_steam.sidecar import SCHEMAS, read_sidecar
+from recap_steam.sidecar import read_sidecar
+from recap_steam.sidecar_schemas import SCHEMAS
 from tests.unit.labels.conftest import TASKS, Workspace
 
 

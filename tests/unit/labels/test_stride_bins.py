@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recap_steam.labels.stride_bins import stride_bins
 from recap_steam.errors import UserError
+from recap_steam.labels.stride_bins import stride_bins
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data/golden/steam_bins.json").read_text())
 

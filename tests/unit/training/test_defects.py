@@ -17,7 +17,8 @@ from recap_steam.dataset.episodes import index_stage, load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.lineage import Lineage
 from recap_steam.policy.samples import load_sources
-from recap_steam.sidecar import KEY_COLUMNS, SCHEMAS, sidecar_path, write_sidecar
+from recap_steam.sidecar import KEY_COLUMNS, sidecar_path, write_sidecar
+from recap_steam.sidecar_schemas import SCHEMAS
 from recap_steam.training import critic, critic_stage
 from recap_steam.training.critic import CriticTraining
 from recap_steam.training.order import DataOrder, sample_rngs
