@@ -154,6 +154,9 @@ def _check_splits(experiment: Experiment) -> None:
 def _check_labels(experiment: Experiment) -> None:
     """Every rollout that a conditioned policy sees is labelled (demonstrations are positive without), every threshold has frames."""
     for tag, policy in experiment.policies.items():
+        if policy.label_control != "none" and not policy.advantage_tag:
+            problem = f"{policy.label_control}, but there are no labels; give an advantage_tag, or remove it"
+            raise config_error(f"policies.{tag}.label_control", problem)
         if policy.advantage_tag:
             labelled = labelled_datasets(experiment, policy)
             for name in policy.datasets:

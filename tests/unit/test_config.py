@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import json
 import typing
 from collections.abc import Iterator
@@ -14,12 +15,18 @@ import yaml
 from recap_steam import config
 from recap_steam.config import DatasetConfig, load_experiment, load_slice, meta_folder
 from recap_steam.errors import UserError
-from recap_steam.schema import SCHEMA_PATH, refuse_duplicate_keys, with_defaults
+from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
+from recap_steam.schema import refuse_duplicate_keys, with_defaults
+from tests.schema_keys import SCHEMA, Key, all_keys
 
 REPOSITORY = Path(__file__).parents[2]
-SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
 DATASET = {"path": "data/x", "type": "rollout"}
 ENVIRONMENT = {"task": "drawer-open-v3", "prompt": "open the drawer"}
+
+STEAM = {
+    **{"method": "steam", "k": 4, "datasets": ["d"], "cameras": ["c"], "model": {"image_size": 64}},
+    **{"optim": {"lr": 1.0e-3}, "max_steps": 10, "global_batch_size": 8},
+}
 
 
 def demo() -> dict[str, Any]:
@@ -67,6 +74,32 @@ def test_a_slice_has_what_it_was_given_and_nothing_else() -> None:
     assert load_slice(filled) == load_experiment(demo())
 
 
+def test_an_entry_has_the_keys_of_its_method() -> None:
+    labels = {"critic": "progress", "datasets": ["x"]}
+    entries = {
+        "critics": {"progress": STEAM},
+        "advantages": {"scored": labels | {"label_mode": "threshold"}, "valued": labels},
+    }
+    experiment = load_experiment({"experiment": "mine", **entries})
+    assert isinstance(experiment.critics["progress"], config.ProgressCriticConfig)
+    assert experiment.critics["progress"].model.num_bins == 2
+    assert isinstance(experiment.advantages["scored"], SteamAdvantagesConfig)
+    assert isinstance(experiment.advantages["valued"], AdvantagesConfig)
+    part = load_slice({"critics": {"progress": {"method": "steam", "k": 4}}}).critics["progress"]
+    assert isinstance(part, config.ProgressCriticConfig) and part.k == 4
+
+
+def test_results_depend_on_neither_execution_nor_the_number_of_members() -> None:
+    filled = with_defaults({"experiment": "mine", "critics": {"progress": STEAM}})
+    critic = load_slice(filled).critics["progress"]
+    parameters = config.result_parameters(critic)
+    left_out = {field.name for field in dataclasses.fields(critic)} - parameters.keys()
+    assert left_out == {*config.EXECUTION_KEYS, *config.ENSEMBLE_KEYS}
+    assert parameters["model"]["num_bins"] == 2
+    del filled["critics"]["progress"]["ensemble_size"]  # as a member's slice has it
+    assert config.result_parameters(load_slice(filled).critics["progress"]) == parameters
+
+
 def test_slices_are_laid_over_each_other() -> None:
     one, two = {"datasets": {"x": DATASET, "y": DATASET}}, {"datasets": {"x": {"weight": 2.0}}, "returns": {"r": {"gamma": 1.0}}}
     merged = load_slice(one, two)
@@ -100,6 +133,34 @@ MISTAKES = {
         {"experiment": "x", "environments": {"e": ENVIRONMENT | {"image_size": "1e2"}}},
         "reads 1e2 as text: write 100 (",
     ),
+    "key of the other method": (
+        {"experiment": "x", "critics": {"c": STEAM | {"returns_tag": "r"}}},
+        "critics.c: Additional properties are not allowed ('returns_tag' was unexpected); known keys: balance_dataset_weights, cameras,",
+    ),
+    "keys of the method are listed": (
+        {"experiment": "x", "critics": {"c": STEAM | {"kk": 3}}},
+        "max_steps, members, method,",
+    ),
+    "unknown method": (
+        {"experiment": "x", "critics": {"c": STEAM | {"method": "stem"}}},
+        "critics.c.method: 'stem' is not one of",
+    ),
+    "no look-ahead": (
+        {"experiment": "x", "critics": {"c": {key: value for key, value in STEAM.items() if key != "k"}}},
+        "critics.c: 'k' is a required property",
+    ),
+    "metric of the other method": (
+        {"experiment": "x", "critics": {"c": STEAM | {"eval": {"selection_metric": "mae"}}}},
+        "critics.c.eval.selection_metric: 'mae' is not one of ['loss', 'accuracy', 'accuracy_neighbor']",
+    ),
+    "scores without a mode": (
+        {"experiment": "x", "advantages": {"a": {"critic": "c", "datasets": ["d"], "rollout_quantile": 0.3}}},
+        "advantages.a: 'label_mode' is a required property",
+    ),
+    "pool of scores": (
+        {"experiment": "x", "advantages": {"a": {"critic": "c", "datasets": ["d"], "label_mode": "quantile", "pool": "all"}}},
+        "advantages.a: Additional properties are not allowed ('pool' was unexpected); known keys: baseline_lookahead, critic,",
+    ),
     "number as text": ({"experiment": "x", "returns": {"r": {"failure_reward": "-3e2"}}}, "YAML reads -3e2 as text: write -300.0"),
 }
 
@@ -126,51 +187,47 @@ def test_sidecars_lie_beside_the_data_or_below_the_sidecar_root(dataset: dict[st
 
 def test_dataclasses_have_exactly_the_keys_of_the_schema() -> None:
     """A key of the schema without a field would be accepted and ignored."""
-    assert set(fields(config.Experiment)) == {key.removesuffix(".*.*") for key, _, _ in leaves(SCHEMA)}  # cameras have users' names
+    named = {(key.path.removesuffix(".*.*"), key.method) for key in all_keys()}  # cameras have users' names
+    assert set(fields(config.Experiment)) == named
 
 
-def fields(dataclass: type, prefix: str = "") -> Iterator[str]:
+def fields(dataclass: type, prefix: str = "", method: str | None = None) -> Iterator[tuple[str, str | None]]:
+    """Yield (key, method) of every field; of two dataclasses for one entry, the first is RECAP's and the second STEAM's."""
     for name, hint in typing.get_type_hints(dataclass).items():
         key = f"{prefix}.{name}".removeprefix(".")
-        hints = [hint, *typing.get_args(hint)]
-        nested = [item for item in hints if dataclasses.is_dataclass(item)]
+        many = typing.get_origin(hint) is dict
+        item = typing.get_args(hint)[1] if many else hint
+        nested = [option for option in (item, *typing.get_args(item)) if dataclasses.is_dataclass(option)]
         free = SCHEMA["$defs"][name] if name in ("siglip_config", "gemma3_config") else {}  # mappings, passed on to transformers
-        if nested:
-            many = typing.get_origin(hint) is dict
-            yield from fields(nested[0], f"{key}.*" if many else key)
-        elif free:
-            yield from (f"{key}.{item}" for item in free["properties"])
-        else:
-            yield key
+        for option, kind in zip(nested, ("recap", "steam") if len(nested) == 2 else (method,), strict=True) if nested else ():
+            yield from fields(option, f"{key}.*" if many else key, kind)
+        if not nested:
+            yield from [(f"{key}.{word}", method) for word in free["properties"]] if free else [(key, method)]
 
 
 def test_every_key_is_explained_with_its_default() -> None:
     text = (REPOSITORY / "config/README.md").read_text()
-    expected = [row(*leaf) for leaf in leaves(SCHEMA)]
-    assert [line for line in text.splitlines() if line.startswith("| `")] == expected
+    assert [line for line in text.splitlines() if line.startswith("| `")] == list(rows())
 
 
-def leaves(node: dict[str, Any], key: str = "", required: bool = False) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield (dotted key with ``*`` for names that users choose, its schema, whether it must be given)."""
-    if "$ref" in node:
-        node = SCHEMA["$defs"][node["$ref"].removeprefix("#/$defs/")] | {name: item for name, item in node.items() if name != "$ref"}
-    if isinstance(node.get("additionalProperties"), dict):
-        yield from leaves(node["additionalProperties"], f"{key}.*")
-    elif "properties" in node:
-        for name, child in node["properties"].items():
-            yield from leaves(child, f"{key}.{name}".removeprefix("."), name in node.get("required", []))
-    else:
-        yield key, node, required
+def rows() -> Iterator[str]:
+    """Yield the lines of config/README.md's tables: of a section, first the keys that both methods have, then RECAP's, then STEAM's."""
+    for _, section in itertools.groupby(all_keys(), lambda key: key.path.split(".")[0]):
+        by_method = {method: [row(key) for key in keys] for method, keys in itertools.groupby(section, lambda key: key.method)}
+        shared = by_method.pop(None, [line for line in by_method.get("recap", []) if line in by_method["steam"]])
+        yield from shared
+        for lines in by_method.values():
+            yield from (line for line in lines if line not in shared)
 
 
-def row(key: str, schema: dict[str, Any], required: bool) -> str:
+def row(key: Key) -> str:
     """A key's line in config/README.md."""
-    default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required" if required else "absent"
-    choices = schema.get("enum", [])
-    meaning = schema["description"]
+    default = f"`{json.dumps(key.schema['default'])}`" if "default" in key.schema else "required" if key.required else "absent"
+    choices = key.schema.get("enum", [])
+    meaning = key.schema["description"]
     if not all(choice in meaning for choice in choices):
         meaning = f"{', '.join(choices)}. {meaning}"
-    return f"| `{key}` | {default} | {meaning} |".replace("<", "\\<")
+    return f"| `{key.path}` | {default} | {meaning} |".replace("<", "\\<")
 
 
 def test_a_key_given_twice_is_named_with_file_and_line(tmp_path: Path) -> None:

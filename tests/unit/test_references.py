@@ -10,7 +10,8 @@ import yaml
 
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
-from recap_steam.references import cached_cameras, check_references
+from recap_steam.references import cached_cameras, check_references, value_datasets
+from recap_steam.steam_checks import member_source
 from tests.changes import with_changes
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,6 +55,32 @@ GOOD = {
 }
 
 
+SCORES, STEAM = "advantages.steam_q30", "critics.progress"
+GOOD |= {
+    "rollouts that a progress critic was asked to learn from": {
+        f"{STEAM}.datasets": ["demonstrations", "rollouts"],
+        f"{STEAM}.train_on_rollouts": True,
+    },
+    "two bins at any stride": {f"{STEAM}.k": 7, f"{STEAM}.model.num_bins": 2},
+    "bins of several strides": {f"{STEAM}.k": 8, f"{STEAM}.model.num_bins": 4},
+    "a threshold of scores": {f"{SCORES}.label_mode": "threshold", f"{SCORES}.rollout_quantile": None, f"{SCORES}.positive_threshold": -1},
+    "a threshold below a baseline": {
+        f"{SCORES}.label_mode": "threshold",
+        f"{SCORES}.rollout_quantile": None,
+        f"{SCORES}.subtract_baseline": True,
+        f"{SCORES}.baseline_lookahead": 5,
+        f"{SCORES}.positive_threshold": -1.8,
+    },
+    "a share of both pools": {f"{SCORES}.expert_quantile": 0.8},
+    "a share of demonstrations alone": {
+        f"{SCORES}.datasets": ["demonstrations"],
+        f"{SCORES}.rollout_quantile": None,
+        f"{SCORES}.expert_quantile": 0.8,
+    },
+    "a policy on scores": {"policies.recap.advantage_tag": "steam_q30", "policies.recap.label_control": "shuffled"},
+}
+
+
 def test_the_demo_passes() -> None:
     check_references(load_experiment(yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())))
 
@@ -63,6 +90,7 @@ def test_a_sound_experiment_passes(case: str) -> None:
     check_references(load_experiment(changed(GOOD[case])))
 
 
+HELDOUT = {"path": "b", "type": "rollout", "split": "eval"}
 ROUND = {"path": "data/round", "type": "rollout", "collect": {"environment": "drawer", "policy": "recap", "num_episodes": 3, "seed": 1}}
 BAD = {
     "environment of a collection": (
@@ -196,7 +224,10 @@ BAD = {
             "datasets.demonstrations.camera_map": "arm",
             "policies.start.cameras": ["observation.images.base_0_rgb"],
             "critics.value.datasets": ["rollouts"],
+            "critics.progress.datasets": ["rollouts"],
+            "critics.progress.train_on_rollouts": True,
             "advantages.n5_q30.datasets": ["rollouts"],
+            "advantages.steam_q30.datasets": ["rollouts"],
             "policies.filtered.datasets": ["rollouts"],
             "policies.recap.datasets": ["rollouts"],
         },
@@ -267,6 +298,104 @@ BAD = {
 }
 
 
+BAD |= {
+    "labels of values by scores": (
+        {"advantages.n5_q30.critic": "progress"},
+        "advantages.n5_q30: its critic 'progress' has method steam; set label_mode (threshold or quantile), or name another critic",
+    ),
+    "labels of scores by values": (
+        {f"{SCORES}.critic": "value"},
+        f"{SCORES}: its critic 'value' has method recap; remove label_mode, or name another critic",
+    ),
+    "progress critic on rollouts": (
+        {f"{STEAM}.datasets": ["demonstrations", "rollouts"]},
+        f"{STEAM}.datasets: 'rollouts' has type rollout, and only in expert data later is better; remove it here, or set train_on_rollouts",
+    ),
+    "progress critic on held-out data": ({f"{STEAM}.datasets": ["heldout"]}, f"{STEAM}.datasets: 'heldout' is held out"),
+    "odd bins": (
+        {f"{STEAM}.model.num_bins": 5},
+        f"{STEAM}.model.num_bins: 5 is odd; half of the bins are for reversed pairs, give an even",
+    ),
+    "bins that no stride fills": (
+        {f"{STEAM}.model.num_bins": 4},
+        f"{STEAM}.model.num_bins: 4 does not divide 2k = 10; with k 5, give one of 2, 10",
+    ),
+    "vision tower of a progress critic": (
+        {f"{STEAM}.model.siglip_config": None},
+        f"{STEAM}.model: give siglip_path (a folder with weights) or siglip_config",
+    ),
+    "image and patches of a progress critic": ({f"{STEAM}.model.image_size": 50}, f"{STEAM}.model.image_size: 50 is not a multiple of the"),
+    "heads of its text model": (
+        {f"{STEAM}.model.gemma3_config.num_key_value_heads": 3},
+        f"{STEAM}.model.gemma3_config.num_attention_heads: 4 is not a multiple of num_key_value_heads 3",
+    ),
+    "vocabulary of a progress critic": ({f"{STEAM}.model.gemma3_config.vocab_size": 9}, "vocab_size: 9 is too small for a tokenizer; give"),
+    "micro batch of a member": ({f"{STEAM}.micro_batch_size": 48}, f"{STEAM}.micro_batch_size: 48 does not divide global_batch_size 64"),
+    "member that is not there": (
+        {f"{STEAM}.members": ["no/member:2"], f"{STEAM}.ensemble_size": 1},
+        f"{STEAM}.members: no/member has no config.json; give the folder of a trained member or ensemble",
+    ),
+    "number of members": ({f"{STEAM}.members": ["no"]}, f"{STEAM}.ensemble_size: 3, but there are 1 members; give that number"),
+    "threshold mode without threshold": (
+        {f"{SCORES}.label_mode": "threshold", f"{SCORES}.rollout_quantile": None},
+        f"{SCORES}.positive_threshold: label_mode threshold needs it; give the score above which a frame is positive",
+    ),
+    "threshold mode with a share": (
+        {f"{SCORES}.label_mode": "threshold", f"{SCORES}.positive_threshold": 0.2},
+        f"{SCORES}.rollout_quantile: is not used with label_mode threshold; remove it, or set label_mode: quantile",
+    ),
+    "quantile mode with a threshold": (
+        {f"{SCORES}.positive_threshold": 0.2},
+        f"{SCORES}.positive_threshold: is not used with label_mode quantile; remove it, or set label_mode: threshold",
+    ),
+    "rollouts without a share": (
+        {f"{SCORES}.rollout_quantile": None},
+        f"{SCORES}.rollout_quantile: label_mode quantile needs it; give the",
+    ),
+    "demonstrations alone without a share": (
+        {f"{SCORES}.datasets": ["demonstrations"], f"{SCORES}.rollout_quantile": None},
+        f"{SCORES}.expert_quantile: without rollouts every frame is positive; give the share, or add a rollout dataset",
+    ),
+    "share of a pool that is empty": (
+        {f"{SCORES}.datasets": ["rollouts"], f"{SCORES}.expert_quantile": 0.8},
+        f"{SCORES}.expert_quantile: no dataset of the tag has type sft; remove it, or add one",
+    ),
+    "threshold above every score": (
+        {f"{SCORES}.label_mode": "threshold", f"{SCORES}.rollout_quantile": None, f"{SCORES}.positive_threshold": 1.2},
+        f"{SCORES}.positive_threshold: 1.2 is no score: these lie between -1 and 1",
+    ),
+    "threshold below every score with baseline": (
+        {
+            f"{SCORES}.label_mode": "threshold",
+            f"{SCORES}.rollout_quantile": None,
+            f"{SCORES}.subtract_baseline": True,
+            f"{SCORES}.positive_threshold": -1.9,
+        },
+        f"{SCORES}.positive_threshold: -1.9 is no score: these lie between -1.8 and 2",
+    ),
+    "baseline beyond the look-ahead": (
+        {f"{SCORES}.subtract_baseline": True, f"{SCORES}.baseline_lookahead": 6},
+        f"{SCORES}.baseline_lookahead: 6 is more than k 5 of 'progress'",
+    ),
+    "baseline that is not subtracted": (
+        {f"{SCORES}.baseline_lookahead": 5},
+        f"{SCORES}.baseline_lookahead: is only used with a baseline; remove it, or set subtract_baseline: true",
+    ),
+    "control of labels without labels": (
+        {"policies.filtered.label_control": "shuffled"},
+        "policies.filtered.label_control: shuffled, but there are no labels; give an advantage_tag, or remove it",
+    ),
+    "scores without a place": (
+        {
+            **{"returns": {}, "advantages": {}, "policies": {}, "evaluations": {}},
+            "critics": {"progress": EXPERIMENT["critics"]["progress"]},
+            "datasets": {"demonstrations": {"path": "a", "type": "sft", "sidecar_root": __file__}, "heldout": HELDOUT},
+        },
+        f"datasets.demonstrations: {__file__}/demonstrations cannot be written; set sidecar_root to a folder that can",
+    ),
+}
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_a_broken_reference_is_one_line_that_names_the_key_and_the_remedy(case: str) -> None:
     changes, message = BAD[case]
@@ -312,6 +441,23 @@ def test_only_datasets_that_get_sidecars_need_a_folder_for_them() -> None:
         check_references(load_experiment({"experiment": "x", "datasets": datasets, "returns": {"a": {"failure_reward": -1}}}))
 
 
+def test_a_progress_critic_may_be_merged_from_members_that_are_there(tmp_path: Path) -> None:
+    for name in ("a", "b:2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    members = [f"{tmp_path}/a", f"{tmp_path}/a:1", f"{tmp_path}/b:2:0"]
+    check_references(load_experiment(changed({f"{STEAM}.members": members})))
+    assert [member_source(member) for member in members] == [(tmp_path / "a", None), (tmp_path / "a", 1), (tmp_path / "b:2", 0)]
+
+
+def test_a_dataset_is_judged_by_the_critics_of_both_methods() -> None:
+    other = {"path": "data/other", "type": "rollout"}
+    loaded = load_experiment(changed({"datasets.other": other, f"{SCORES}.datasets": ["rollouts", "other"]}))
+    assert value_datasets(loaded, "value") == ["demonstrations", "rollouts", "heldout"]
+    assert value_datasets(loaded, "progress") == ["demonstrations", "heldout", "rollouts", "other"]
+    assert cached_cameras(loaded, "other", 64) == [CAMERA]
+
+
 CRITIC, POLICY = "critics.value.model", "policies.start.model"
 SIGLIP = {"vision_config": {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 16}}
 GEMMA3 = {"num_hidden_layers": 18, "num_key_value_heads": 1, "head_dim": 256}
@@ -329,7 +475,14 @@ def weights(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "key",
-    [f"{CRITIC}.siglip_path", f"{CRITIC}.gemma3_path", f"{CRITIC}.tokenizer_path", f"{POLICY}.pretrained_path", f"{POLICY}.tokenizer_path"],
+    [
+        f"{STEAM}.model.siglip_path",
+        f"{CRITIC}.siglip_path",
+        f"{CRITIC}.gemma3_path",
+        f"{CRITIC}.tokenizer_path",
+        f"{POLICY}.pretrained_path",
+        f"{POLICY}.tokenizer_path",
+    ],
 )
 def test_weights_that_are_there_pass(weights: Path, key: str) -> None:
     check_references(load_experiment(changed({key: str(weights)})))
