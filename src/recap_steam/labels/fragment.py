@@ -9,7 +9,7 @@ from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage
 
-KEYS = (
+RECAP_KEYS = (
     "tag",
     "thresholds",  # {pool: threshold}, or by task text or dataset name
     "pool",
@@ -24,17 +24,49 @@ KEYS = (
     "critic_digest",
     "return_min",  # the critic's scale: a number, or by task text
     "return_max",  # largest return of the labelled datasets
+)
+STEAM_KEYS = (
+    "tag",
+    "thresholds",  # {pool: threshold}, of rollout and expert frames
+    "positive_threshold",  # that of rollouts; without rollouts that of expert frames
+    "label_mode",
+    "rollout_quantile",
+    "expert_quantile",
+    "subtract_baseline",
+    "baseline_lookahead",
+    "baseline_bin",  # b_ref; null without baseline
+    "intervention_positive",
+    "k",
+    "num_bins",
+    "ensemble_size",
+    "length_scale",  # of the critics; null where strides count in frames
+    "critic",
+    "critic_digest",
+)
+COUNTS = (
+    "total_samples",
+    "num_positive",
     "datasets",  # [{name, type, num_frames}]
     "positive_counts",  # realised, by dataset and outcome
     "lineage",
 )
 
 
+def is_steam(fragment: dict[str, Any]) -> bool:
+    """Whether the labels come from scores."""
+    return "label_mode" in fragment
+
+
+def _keys(fragment: dict[str, Any]) -> tuple[str, ...]:
+    return (*(STEAM_KEYS if is_steam(fragment) else RECAP_KEYS), *COUNTS)
+
+
 def write_fragment(path: Path, fragment: dict[str, Any], lineage: Lineage) -> None:
-    """Write a fragment with the keys ``KEYS``, whole or not at all."""
+    """Write a fragment with the keys of its method and ``COUNTS``, whole or not at all."""
     fragment = fragment | {"lineage": lineage.to_json()}
+    content = {key: fragment[key] for key in _keys(fragment)}
     with atomic_output(path) as temporary:
-        temporary.write_text(yaml.safe_dump({key: fragment[key] for key in KEYS}, sort_keys=False, allow_unicode=True, width=1000))
+        temporary.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000))
 
 
 def read_fragment(path: Path) -> dict[str, Any]:
@@ -45,7 +77,7 @@ def read_fragment(path: Path) -> dict[str, Any]:
     """
     try:
         fragment = yaml.safe_load(Path(path).read_text())
-        missing = [key for key in KEYS if key not in fragment]
+        missing = [key for key in _keys(fragment) if key not in fragment]
     except FileNotFoundError:
         raise UserError(f"{path}: not found; run the rule compute_threshold") from None
     except (yaml.YAMLError, TypeError, UnicodeDecodeError):

@@ -11,7 +11,6 @@ from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.advantages import Advantages, compute_advantages
 from recap_steam.labels.normalizer import ReturnNormalizer
-from recap_steam.labels.thresholds import ScoredFrames
 from recap_steam.lineage import Lineage, check_lineage, digest_file, digest_json
 from recap_steam.sidecar import read_sidecar, sidecar_path
 
@@ -95,19 +94,19 @@ def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episode
     parameters = dataclasses.asdict(critic.returns)
     returns = read_sidecar(returns_path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
     values = read_sidecar(values_path, "values", episodes, ["value"], inputs={"critic": critic.digest}).columns["value"]
-    _check_finite(values, values_path, episodes)
+    check_finite(values, "value", values_path, episodes)
     digests = {f"episodes/{name}": episodes.fingerprint}
     digests |= {f"returns/{name}": digest_file(returns_path), f"values/{name}": digest_file(values_path)}
     return LabelInputs(name, episodes, returns, critic.normalizer.without_offset(values), digests)
 
 
-def _check_finite(values: np.ndarray, path: Path, episodes: Episodes) -> None:
+def check_finite(values: np.ndarray, column: str, path: Path, episodes: Episodes) -> None:
     """Raise UserError naming the first infinite value (``read_sidecar`` has refused NaN): it would become the threshold."""
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argmin(finite))
         episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
-        raise UserError(f"{path}: column 'value' is infinite at episode {episode}, frame {frame}; the critic is broken, train it again")
+        raise UserError(f"{path}: column '{column}' is infinite at episode {episode}, frame {frame}; the critic is broken, train it again")
 
 
 def score(inputs: LabelInputs, critic: Critic, lookahead: int, discount_next_value: bool) -> Advantages:
@@ -122,18 +121,4 @@ def score(inputs: LabelInputs, critic: Critic, lookahead: int, discount_next_val
         gamma=critic.returns.gamma,
         discount_next_value=discount_next_value,
         scale=scale,
-    )
-
-
-def scored_frames(inputs: LabelInputs, dataset_type: str, advantage: np.ndarray) -> ScoredFrames:
-    """Return the frames of a dataset as the thresholds see them."""
-    episodes = inputs.episodes
-    return ScoredFrames(
-        name=inputs.name,
-        type=dataset_type,
-        advantage=advantage,
-        prompt_codes=episodes.prompt_codes(),
-        tasks=episodes.tasks,
-        success=episodes.row_success(),
-        intervention=episodes.interventions(),
     )

@@ -9,7 +9,8 @@ import yaml
 from recap_steam.config import Experiment, meta_folder
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
-from recap_steam.labels.fragment import read_fragment
+from recap_steam.labels.fragment import is_steam, read_fragment
+from recap_steam.labels.scores import threshold_of
 from recap_steam.lineage import digest_file
 
 HEADER = "# Written by recap_steam (target `mixture`) from all label tags of this dataset; edits are overwritten.\n"
@@ -46,25 +47,35 @@ def merge_fragments(dataset: str, fragments: list[dict[str, Any]], weights: dict
     """Return the mapping for ``dataset``.
 
     Keys of the reference: ``global_return_min``, ``global_return_max``, ``datasets`` (name, weight, return_min, return_max) and
-    ``tags`` (unified_threshold, positive_quantile). The two global keys have one value for all tags in the reference; here they are
-    null when tags disagree, and each tag states its own beside everything else that made its labels.
+    ``tags``. The two global keys have one value for all tags in the reference; here they are null when tags disagree or have none (STEAM),
+    and each tag states its own beside everything else that made its labels.
     """
     names = sorted({entry["name"] for fragment in fragments for entry in fragment["datasets"]})
     return {
-        "global_return_min": _agreed([fragment["return_min"] for fragment in fragments]),
-        "global_return_max": _agreed([fragment["return_max"] for fragment in fragments]),
+        "global_return_min": _agreed([fragment["return_min"] for fragment in fragments if "return_min" in fragment]),
+        "global_return_max": _agreed([fragment["return_max"] for fragment in fragments if "return_max" in fragment]),
         "datasets": [{"name": name, "weight": weights[name], "return_min": None, "return_max": None} for name in names],
         "tags": {fragment["tag"]: _tag_entry(dataset, fragment) for fragment in sorted(fragments, key=lambda fragment: fragment["tag"])},
     }
 
 
 def _tag_entry(dataset: str, fragment: dict[str, Any]) -> dict[str, Any]:
-    """``unified_threshold`` is the one that holds for this dataset; null where there is one per task."""
-    thresholds, pool = fragment["thresholds"], fragment["pool"]
-    unified = None if pool == "per_task" else thresholds[dataset if pool == "per_dataset" else pool]
+    """What made the labels, with the threshold and the counts of this dataset's frames."""
+    [kind] = [entry["type"] for entry in fragment["datasets"] if entry["name"] == dataset]
     counts = [row for row in fragment["positive_counts"] if row["dataset"] == dataset]
-    own = {key: value for key, value in fragment.items() if key not in ("tag", "datasets", "positive_counts", "lineage")}
-    return {"unified_threshold": unified, **own, "positive_counts": counts}
+    own = {key: value for key, value in fragment.items() if key not in ("tag", "datasets", "lineage")}
+    totals = {"total_samples": sum(row["num_frames"] for row in counts), "num_positive": sum(row["num_positive"] for row in counts)}
+    return own | _threshold(dataset, kind, fragment) | totals | {"dataset_type": kind, "positive_counts": counts}
+
+
+def _threshold(dataset: str, kind: str, fragment: dict[str, Any]) -> dict[str, float | None]:
+    """The dataset's threshold under the reference's name: ``positive_threshold`` (STEAM) or ``unified_threshold`` (RECAP; null where there
+    is one per task)."""
+    thresholds = fragment["thresholds"]
+    if is_steam(fragment):
+        return {"positive_threshold": threshold_of(kind, thresholds)}
+    pool = fragment["pool"]
+    return {"unified_threshold": None if pool == "per_task" else thresholds[dataset if pool == "per_dataset" else pool]}
 
 
 def _agreed(values: list[Any]) -> Any:

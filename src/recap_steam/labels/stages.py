@@ -1,49 +1,97 @@
 """The two label rules: one threshold file per tag over all its datasets, then one advantages sidecar per dataset."""
 
-import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from recap_steam.config import Experiment
-from recap_steam.label_config import AdvantagesConfig
+from recap_steam.dataset.episodes import Episodes
+from recap_steam.label_config import SteamAdvantagesConfig
 from recap_steam.labels.fragment import read_fragment, write_fragment
-from recap_steam.labels.inputs import Critic, LabelInputs, load_critic, load_label_inputs, score, scored_frames
-from recap_steam.labels.thresholds import ScoredFrames, Thresholds, pool_thresholds, positive_counts, positive_labels
+from recap_steam.labels.recap import RecapLabels
+from recap_steam.labels.steam import SteamLabels
+from recap_steam.labels.thresholds import ScoredFrames, Thresholds, positive_counts
 from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file
 from recap_steam.sidecar import write_sidecar
+
+
+class Inputs(Protocol):
+    """What labels of one dataset are made from; ``digests`` of everything that was read, by the names that a lineage record uses."""
+
+    episodes: Episodes
+    digests: dict[str, str]
+
+
+class LabelRule(Protocol):
+    """How frames become labels under one tag: what the two methods, by values and by scores, do each in their way.
+
+    Attributes:
+        critic_digest: identity of the critic that judges the frames.
+        parameters: everything but data that labels depend on.
+    """
+
+    critic_digest: str
+    parameters: dict[str, Any]
+
+    def read(self, dataset: str, episodes_path: Path | str) -> Inputs:
+        """Read what a dataset's labels are made from, and check that it belongs together."""
+
+    def frames(self, inputs: Inputs) -> ScoredFrames:
+        """The frames with their advantages."""
+
+    def thresholds(self, datasets: list[ScoredFrames]) -> Thresholds:
+        """The threshold of every pool of the frames of all datasets."""
+
+    def reached(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
+        """(F,) bool: which frames their advantage makes positive."""
+
+    def labels(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
+        """(F,) bool: which frames are positive, forced ones included."""
+
+    def facts(self, datasets: list[Inputs], thresholds: Thresholds) -> dict[str, Any]:
+        """What the threshold file states beside parameters and counts."""
+
+    def columns(self, inputs: Inputs, thresholds: Thresholds) -> dict[str, np.ndarray | str]:
+        """The columns of the advantages sidecar."""
+
+
+def label_rule(experiment: Experiment, tag: str, critic_dir: Path | str) -> LabelRule:
+    """The rule of a label tag, by its method."""
+    steam = isinstance(experiment.advantages[tag], SteamAdvantagesConfig)
+    return (SteamLabels if steam else RecapLabels)(experiment, tag, critic_dir)
 
 
 def threshold_stage(experiment: Experiment, tag: str, critic_dir: Path | str, episodes_dir: Path | str, output: Path | str) -> None:
     """Rule compute_threshold: write the threshold file of a label tag, with the positive rates that come out.
 
     Raises:
-        UserError: an empty pool, or what ``load_critic`` and ``load_label_inputs`` raise.
+        UserError: an empty pool, or what ``LabelRule.read`` raises.
     """
-    config = experiment.advantages[tag]
-    critic = load_critic(experiment, tag, critic_dir)
-    datasets, digests, return_max = [], {"critic": critic.digest}, -np.inf
-    for name in config.datasets:
-        inputs = load_label_inputs(experiment, name, critic, Path(episodes_dir) / f"{name}.parquet")
-        advantages = score(inputs, critic, config.advantage_lookahead_step, config.discount_next_value)
-        datasets.append(scored_frames(inputs, experiment.datasets[name].type, advantages.advantage))
-        digests |= inputs.digests
-        return_max = max(return_max, float(inputs.returns.max()))
-    thresholds = pool_thresholds(datasets, config.pool, config.positive_quantile)
-    counts = [row for frames in datasets for row in _counts(frames, thresholds, config)]
-    parameters = _parameters(config, critic)
-    lineage = Lineage("compute_threshold", tag, None, parameters, digests, {"positive_counts": counts}, code_digest(__name__))
-    entries = [{"name": frames.name, "type": frames.type, "num_frames": len(frames.advantage)} for frames in datasets]
-    fragment = parameters | {
+    rule = label_rule(experiment, tag, critic_dir)
+    inputs, datasets, digests = [], [], {"critic": rule.critic_digest}
+    for name in experiment.advantages[tag].datasets:
+        inputs.append(rule.read(name, Path(episodes_dir) / f"{name}.parquet"))
+        datasets.append(rule.frames(inputs[-1]))
+        digests |= inputs[-1].digests
+    thresholds = rule.thresholds(datasets)
+    counts = [row for frames in datasets for row in _counts(rule, frames, thresholds)]
+    lineage = Lineage("compute_threshold", tag, None, rule.parameters, digests, {"positive_counts": counts}, code_digest(__name__))
+    fragment = rule.parameters | rule.facts(inputs, thresholds)
+    fragment |= {
         "tag": tag,
         "thresholds": thresholds,
-        "critic_digest": critic.digest,
-        "return_max": return_max,
-        "datasets": entries,
+        "critic_digest": rule.critic_digest,
+        "total_samples": sum(row["num_frames"] for row in counts),
+        "num_positive": sum(row["num_positive"] for row in counts),
+        "datasets": [{"name": frames.name, "type": frames.type, "num_frames": len(frames.advantage)} for frames in datasets],
         "positive_counts": counts,
     }
     write_fragment(output, fragment, lineage)
+
+
+def _counts(rule: LabelRule, frames: ScoredFrames, thresholds: Thresholds) -> list[dict]:
+    return positive_counts(frames, rule.reached(frames, thresholds), rule.labels(frames, thresholds))
 
 
 def advantages_stage(
@@ -60,52 +108,19 @@ def advantages_stage(
     Raises:
         UserError: the threshold file was made from other inputs or parameters, or what ``threshold_stage`` raises.
     """
-    config = experiment.advantages[tag]
-    critic = load_critic(experiment, tag, critic_dir)
-    inputs = load_label_inputs(experiment, dataset, critic, episodes_path)
+    rule = label_rule(experiment, tag, critic_dir)
+    inputs = rule.read(dataset, episodes_path)
     fragment = read_fragment(threshold_path)
-    digests = inputs.digests | {"critic": critic.digest}
-    parameters = _parameters(config, critic)
+    digests = inputs.digests | {"critic": rule.critic_digest}
     remedy = f"delete it and run the rule compute_threshold, tag {tag}"
-    check_lineage(fragment["lineage"], path=threshold_path, remedy=remedy, tag=tag, parameters=parameters, inputs=digests)
-    columns = _columns(inputs, critic, config, experiment.datasets[dataset].type, fragment["thresholds"])
-    statistics = {"positive_counts": [row for row in fragment["positive_counts"] if row["dataset"] == dataset]}
+    check_lineage(fragment["lineage"], path=threshold_path, remedy=remedy, tag=tag, parameters=rule.parameters, inputs=digests)
     lineage = Lineage(
         stage="compute_advantages",
         tag=tag,
         dataset_fingerprint=inputs.episodes.fingerprint,
-        parameters=parameters,
+        parameters=rule.parameters,
         inputs=digests | {"threshold": digest_file(threshold_path)},
-        statistics=statistics,
+        statistics={"positive_counts": [row for row in fragment["positive_counts"] if row["dataset"] == dataset]},
         code=code_digest(__name__),
     )
-    write_sidecar(output, "advantages", columns, inputs.episodes, lineage)
-
-
-def _columns(inputs: LabelInputs, critic: Critic, config: AdvantagesConfig, dataset_type: str, thresholds: Thresholds) -> dict[str, Any]:
-    advantages = score(inputs, critic, config.advantage_lookahead_step, config.discount_next_value)
-    frames = scored_frames(inputs, dataset_type, advantages.advantage)
-    return {
-        "advantage_continuous": advantages.advantage,
-        "return": inputs.returns.astype(np.float64),
-        "value_current": inputs.values.astype(np.float64),
-        "value_next": advantages.value_next,
-        "reward_sum": advantages.reward_sum,
-        "reward_sum_raw": advantages.reward_sum_raw,
-        "num_valid_rewards": advantages.num_valid_rewards,
-        "dataset_name": inputs.name,
-        "advantage": positive_labels(frames, thresholds, config.pool, config.intervention_positive),
-    }
-
-
-def _counts(frames: ScoredFrames, thresholds: Thresholds, config: AdvantagesConfig) -> list[dict]:
-    labels = positive_labels(frames, thresholds, config.pool, config.intervention_positive)
-    return positive_counts(frames, thresholds, config.pool, labels)
-
-
-def _parameters(config: AdvantagesConfig, critic: Critic) -> dict[str, Any]:
-    """Everything but data that labels depend on."""
-    parameters = dataclasses.asdict(config) | dataclasses.asdict(critic.returns)
-    parameters["returns_tag"] = critic.returns_tag
-    parameters["return_min"] = critic.normalizer.return_min
-    return parameters
+    write_sidecar(output, "advantages", rule.columns(inputs, fragment["thresholds"]), inputs.episodes, lineage)

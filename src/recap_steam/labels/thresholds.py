@@ -1,9 +1,10 @@
-"""Which advantages count as positive: the quantile over a pool of frames, the labels, and the rates that came out."""
+"""Which advantages count as positive : the quantile over a pool of frames, the labels, and the rates that came out."""
 
 import dataclasses
 
 import numpy as np
 
+from recap_steam.dataset.episodes import Episodes
 from recap_steam.errors import UserError
 
 OUTCOMES = ("failure", "success")
@@ -20,6 +21,7 @@ class ScoredFrames:
         prompt_codes: int, index into ``tasks``.
         success: bool, the outcome of the frame's episode.
         intervention: bool, a human or expert corrected the policy here.
+        judged: bool, the critic could judge the frame. An advantage can always be computed, a score needs a full look-ahead.
     """
 
     name: str
@@ -29,6 +31,21 @@ class ScoredFrames:
     tasks: list[str]
     success: np.ndarray
     intervention: np.ndarray
+    judged: np.ndarray
+
+
+def scored_frames(episodes: Episodes, dataset_type: str, advantage: np.ndarray, judged: np.ndarray) -> ScoredFrames:
+    """Return the frames of a dataset as the thresholds see them."""
+    return ScoredFrames(
+        name=episodes.dataset,
+        type=dataset_type,
+        advantage=advantage,
+        prompt_codes=episodes.prompt_codes(),
+        tasks=episodes.tasks,
+        success=episodes.row_success(),
+        intervention=episodes.interventions(),
+        judged=judged,
+    )
 
 
 def pool_thresholds(datasets: list[ScoredFrames], pool: str, positive_quantile: float) -> Thresholds:
@@ -48,7 +65,7 @@ def pool_thresholds(datasets: list[ScoredFrames], pool: str, positive_quantile: 
         groups = {pool: np.concatenate([frames.advantage for frames in datasets])}
     else:
         groups = _by_task(datasets) if pool == "per_task" else {frames.name: frames.advantage for frames in datasets}
-    return {name: _quantile(advantages, positive_quantile) for name, advantages in groups.items()}
+    return {name: quantile_threshold(advantages, positive_quantile) for name, advantages in groups.items()}
 
 
 def reaches_threshold(frames: ScoredFrames, thresholds: Thresholds, pool: str) -> np.ndarray:
@@ -66,9 +83,8 @@ def positive_labels(frames: ScoredFrames, thresholds: Thresholds, pool: str, int
     return reached | frames.intervention if intervention_positive else reached
 
 
-def positive_counts(frames: ScoredFrames, thresholds: Thresholds, pool: str, labels: np.ndarray) -> list[dict]:
-    """Return per outcome that occurs: frames, frames that reached the threshold, positive frames (labels) and their share."""
-    reached = reaches_threshold(frames, thresholds, pool)
+def positive_counts(frames: ScoredFrames, reached: np.ndarray, labels: np.ndarray) -> list[dict]:
+    """Return per outcome that occurs: frames, frames that reached the threshold (F,), positive frames (labels (F,)) and their share."""
     rows = []
     for code, outcome in enumerate(OUTCOMES):
         of_outcome = frames.success == bool(code)
@@ -80,7 +96,8 @@ def positive_counts(frames: ScoredFrames, thresholds: Thresholds, pool: str, lab
     return rows
 
 
-def _quantile(advantages: np.ndarray, positive_quantile: float) -> float:
+def quantile_threshold(advantages: np.ndarray, positive_quantile: float) -> float:
+    """Return the (1 - positive_quantile) quantile of a pool, linearly interpolated."""
     return float(np.percentile(advantages, (1.0 - positive_quantile) * 100.0, method="linear"))
 
 

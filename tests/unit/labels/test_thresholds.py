@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from recap_steam.errors import UserError
-from recap_steam.labels.thresholds import ScoredFrames, pool_thresholds, positive_counts, positive_labels
+from recap_steam.labels.thresholds import ScoredFrames, pool_thresholds, positive_counts, positive_labels, reaches_threshold
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data/golden/thresholds.json").read_text())
 
@@ -15,7 +15,13 @@ def scored(advantage, name="rollouts", type="rollout", tasks=("a",), codes=None,
     zeros = np.zeros(len(advantage), bool)
     codes = zeros.astype(int) if codes is None else np.array(codes)
     success = zeros if success is None else np.array(success, bool)
-    return ScoredFrames(name, type, advantage, codes, list(tasks), success, zeros if intervention is None else np.array(intervention, bool))
+    intervention = zeros if intervention is None else np.array(intervention, bool)
+    return ScoredFrames(name, type, advantage, codes, list(tasks), success, intervention, ~zeros)
+
+
+def counts_of(frames, thresholds, pool):
+    reached, labels = reaches_threshold(frames, thresholds, pool), positive_labels(frames, thresholds, pool, True)
+    return positive_counts(frames, reached, labels)
 
 
 @pytest.mark.parametrize("case", GOLDEN)
@@ -32,7 +38,7 @@ def test_defect_12_sft_frames_in_the_pool_are_visible_and_avoidable():
     rate = {}
     for pool in ("all", "rollout"):
         thresholds = pool_thresholds([sft, rollouts], pool, 0.3)
-        [row] = positive_counts(rollouts, thresholds, pool, positive_labels(rollouts, thresholds, pool, True))
+        [row] = counts_of(rollouts, thresholds, pool)
         rate[pool] = row["positive_rate"]
     assert rate == {"all": 0.0, "rollout": 0.3}
     assert positive_labels(sft, thresholds, "rollout", True).all()
@@ -67,8 +73,7 @@ def test_corrections_are_positive_only_by_option():
 
 def test_counts_by_outcome_tell_forced_labels_from_earned_ones():
     frames = scored([0, 1, 2, 3], success=[False, False, True, True], intervention=[True, False, False, False])
-    labels = positive_labels(frames, {"all": 2.5}, "all", True)
-    failure, success = positive_counts(frames, {"all": 2.5}, "all", labels)
+    failure, success = counts_of(frames, {"all": 2.5}, "all")
     assert failure == {
         "dataset": "rollouts", "type": "rollout", "outcome": "failure",
         "num_frames": 2, "num_above_threshold": 0, "num_positive": 1, "positive_rate": 0.5,
