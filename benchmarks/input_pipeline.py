@@ -28,7 +28,8 @@ from tqdm import tqdm
 from recap_steam import devices
 from recap_steam.critics.folder import SavedCritic
 from recap_steam.critics.frames import model_inputs
-from recap_steam.critics.value_pass import BATCH_FRAMES, evaluate_rows
+from recap_steam.critics.group_pass import BATCH_FRAMES
+from recap_steam.critics.value_pass import evaluate_rows
 from recap_steam.dataset.frames import frames_stage
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.dataset.resize import resize_with_pad

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def atomic_output(path: Path | str) -> Iterator[Path]:
             raise
         place = path if error.filename is None or Path(error.filename) == temporary else error.filename
         raise UserError(f"{place}: {problem}") from error
+
+
+def publish_folder(part: Path, folder: Path, last: str) -> None:
+    """Move all files below ``part`` to the same places below ``folder``, the one named ``last`` at the end, and remove ``part``."""
+    files = [path.relative_to(part) for path in part.rglob("*") if path.is_file()]
+    for name in sorted(files, key=lambda name: (name.name == last, name)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(part / name, folder / name)
+    shutil.rmtree(part)
 
 
 @contextlib.contextmanager

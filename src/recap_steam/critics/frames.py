@@ -41,34 +41,44 @@ class CriticFrames:
         return self.prompts.take(self.prompt_codes[rows])
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Host batch of ``rows`` (n,); see ``collate``."""
+        """Host batch of ``rows`` (n,): images and prompts."""
+        return self.image_batch(rows) | collate_tokens(self.tokens(rows))
+
+    def image_batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Host batch of the images of ``rows`` (n,)."""
         images = self.images(rows)
-        return collate(images.reshape(-1, *images.shape[2:]), np.tile(self.present, (len(rows), 1)), self.tokens(rows))
+        return collate_images(images.reshape(-1, *images.shape[2:]), np.tile(self.present, (len(rows), 1)))
 
 
-def collate(images: np.ndarray, camera_mask: np.ndarray, tokens: list[np.ndarray]) -> dict[str, Tensor]:
-    """Host batch of n samples with the m images that exist, so that an absent camera costs nothing.
+def collate_images(images: np.ndarray, camera_mask: np.ndarray) -> dict[str, Tensor]:
+    """Host batch of n frames with the m images that exist, so that an absent camera costs nothing.
 
     Args:
-        images: (m, S, S, 3) uint8, sample by sample, each sample's in the order of the critic's cameras.
+        images: (m, S, S, 3) uint8, frame by frame, each frame's in the order of the critic's cameras.
         camera_mask: (n, cameras) bool, True where there is an image.
-        tokens: token ids of each sample.
 
     Returns:
-        ``images``; ``places`` (m,) int64, sample * cameras + camera of each image; ``camera_mask``; ``tokens`` (n, L) int64, padded to this
-        batch; ``token_mask`` (n, L) bool.
+        ``images``; ``places`` (m,) int64, frame * cameras + camera of each image; ``camera_mask``.
     """
+    batch = {"images": images, "places": np.flatnonzero(camera_mask), "camera_mask": camera_mask}
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+
+def collate_tokens(tokens: list[np.ndarray]) -> dict[str, Tensor]:
+    """Host batch of the token ids of n prompts: ``tokens`` (n, L) int64, padded to this batch; ``token_mask`` (n, L) bool."""
     lengths = np.array([len(row) for row in tokens])
     mask = np.arange(lengths.max()) < lengths[:, None]
     padded = np.zeros(mask.shape, np.int64)
     padded[mask] = np.concatenate(tokens)
-    batch = {"images": images, "places": np.flatnonzero(camera_mask), "camera_mask": camera_mask, "tokens": padded, "token_mask": mask}
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
+    return {"tokens": torch.from_numpy(padded), "token_mask": torch.from_numpy(mask)}
 
 
-def model_inputs(batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
-    """The arguments of ``ValueCritic.forward`` from a batch on the device; augments where it has ``augmentation`` draws (m, DRAWS)."""
+VALUE_INPUTS = ("places", "camera_mask", "tokens", "token_mask")  # of ``ValueCritic.forward``, behind the images
+
+
+def model_inputs(batch: dict[str, Tensor], names: tuple[str, ...] = VALUE_INPUTS) -> tuple[Tensor, ...]:
+    """A model's arguments from a batch on the device: images, augmented where it has ``augmentation`` draws (m, DRAWS), and ``names``."""
     images = to_model(batch["images"])
     if "augmentation" in batch:
         images = augment(images, batch["augmentation"])
-    return images, *(batch[name] for name in ("places", "camera_mask", "tokens", "token_mask"))
+    return images, *(batch[name] for name in names)

@@ -6,23 +6,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recap_steam import devices
-from recap_steam.background import ahead
-from recap_steam.config import CriticConfig
+from recap_steam.config import CriticConfig, OptimConfig
 from recap_steam.critics.baselines import BASELINES, TimeTable
 from recap_steam.critics.folder import CriticCard, save_critic
 from recap_steam.critics.frames import model_inputs
 from recap_steam.critics.images import draw_augmentation
 from recap_steam.critics.metrics import JudgedFrames, Predictions, calibration, grouped_metrics, value_metrics
 from recap_steam.critics.model import ValueCritic
+from recap_steam.critics.progress_model import ProgressCritic
 from recap_steam.critics.value_head import cross_entropy, describe
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.tokenizer import PreTrainedTokenizerFast
 from recap_steam.training.critic_data import FrameMixture, LabelledFrames
+from recap_steam.training.held_out import predict, titled
 from recap_steam.training.order import spread
 
 TRAINING_FRAMES = 1_000  # training frames that are judged like held-out ones, for the gap
-EVALUATION_BATCH = 64
 
 
 class CriticTraining:
@@ -58,9 +57,7 @@ class CriticTraining:
 
     def parameter_groups(self) -> list[dict]:
         """The critic token and head learn at ``value_lr``, all else at ``lr``."""
-        optim, value = self.config.optim, self.model.value_parameters()
-        others = [p for p in self.model.parameters() if p.requires_grad and all(p is not q for q in value)]
-        return [{"params": others}, {"params": value, "lr": optim.value_lr or optim.lr}]
+        return parameter_groups(self.model, self.config.optim)
 
     def load(self, samples: np.ndarray, rngs: list[np.random.Generator]) -> dict[str, Tensor]:
         """See ``loop.Trainable``; the draws are those of the augmentation."""
@@ -82,13 +79,13 @@ class CriticTraining:
         between them, and the held-out metrics of the baselines. Without held-out data, on training frames only."""
         samples = spread(self.training.lengths, TRAINING_FRAMES)
         found = value_metrics(self.training.targets[samples], self._predict(self.training, samples), self.support)
-        metrics = _titled("eval_train", found)
+        metrics = titled("eval_train", found)
         if self.held_out is None:
             return metrics
         samples, frames = self._judged()
         predictions = self._predict(self.held_out, samples)
         found = grouped_metrics(frames, predictions, self.support) | calibration(frames.target, predictions.value)
-        metrics |= _titled("eval", found)
+        metrics |= titled("eval", found)
         gaps = {f"gap/{name}": metrics[f"eval/{name}"] - metrics[f"eval_train/{name}"] for name in ("loss", "mae")}
         return {**metrics, **gaps, **self.baselines}
 
@@ -101,17 +98,14 @@ class CriticTraining:
         return samples, self.held_out.judged(samples)
 
     def _predict(self, data: FrameMixture, samples: np.ndarray) -> Predictions:
-        """Predictions of ``samples``; the processes share them, each with the same number of forward passes."""
-        mine = share(samples, devices.rank(), devices.world_size())
-        batches = (data.batch(mine[start : start + EVALUATION_BATCH]) for start in range(0, len(mine), EVALUATION_BATCH))
-        parts = []
-        for batch in ahead(batches, 1):
-            batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
+        """Predictions of ``samples``."""
+
+        def describe_batch(batch: dict[str, Tensor]) -> Tensor:
             logits = self.model(*model_inputs(batch))
             found, loss = describe(logits, self.support), cross_entropy(logits, batch["lower"], batch["weight"])
-            parts.append(torch.stack([found.value, found.best_bin.float(), loss]))
-        columns = np.concatenate(devices.gather(torch.cat(parts, 1).cpu().numpy()), 1)[:, : len(samples)]
-        value, best_bin, loss = columns.astype(np.float64)
+            return torch.stack([found.value, found.best_bin.float(), loss])
+
+        value, best_bin, loss = predict(data.batch, describe_batch, samples)
         return Predictions(value, best_bin.astype(np.int64), loss)
 
     def _baselines(self) -> dict[str, float]:
@@ -120,15 +114,12 @@ class CriticTraining:
         metrics = {}
         for title, num_bins in BASELINES.items():
             table = TimeTable(self.training.targets, self.training.frame_index, num_bins, self.support)
-            metrics |= _titled(title, grouped_metrics(frames, table.predict(frames.target, frame_index), self.support))
+            metrics |= titled(title, grouped_metrics(frames, table.predict(frames.target, frame_index), self.support))
         return metrics
 
 
-def share(samples: np.ndarray, rank: int, world_size: int) -> np.ndarray:
-    """One process's samples: the shares are equally long and, joined by rank, ``samples`` (n,) followed by copies of the last."""
-    padded = np.concatenate([samples, np.repeat(samples[-1:], -len(samples) % world_size)])
-    return np.split(padded, world_size)[rank]
-
-
-def _titled(title: str, metrics: dict[str, float]) -> dict[str, float]:
-    return {f"{title}/{name}": value for name, value in metrics.items()}
+def parameter_groups(model: ValueCritic | ProgressCritic, optim: OptimConfig) -> list[dict]:
+    """What is trained of a critic: its value parameters at ``value_lr``, all else at ``lr``."""
+    value = model.value_parameters()
+    others = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in value)]
+    return [{"params": others}, {"params": value, "lr": optim.value_lr or optim.lr}]

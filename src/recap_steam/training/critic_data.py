@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recap_steam.critics.frames import CriticFrames, collate
+from recap_steam.critics.frames import CriticFrames, collate_images, collate_tokens
 from recap_steam.critics.metrics import JudgedFrames
 from recap_steam.critics.value_head import Support
 from recap_steam.dataset.episodes import Episodes
@@ -35,6 +35,23 @@ class LabelledFrames:
         return JudgedFrames(self.targets[rows], episodes.success[episode], tasks, time)
 
 
+def image_batch(parts: list[CriticFrames], source: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
+    """Host batch of the images of frames from several datasets: ``rows`` (n,) of the datasets ``source`` (n,) among ``parts``."""
+    camera_mask = np.stack([part.present for part in parts])[source]
+    number = np.cumsum(camera_mask).reshape(camera_mask.shape) - 1  # of each image among those that exist
+    size = parts[0].cache.image_size
+    images = np.empty((camera_mask.sum(), size, size, 3), np.uint8)
+    for index in np.unique(source):
+        hit, part = np.flatnonzero(source == index), parts[index]
+        images[number[hit][:, part.present]] = part.images(rows[hit])
+    return collate_images(images, camera_mask)
+
+
+def token_batch(parts: list[CriticFrames], source: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
+    """Host batch of the prompts of frames; see ``image_batch``."""
+    return collate_tokens([parts[index].tokens(rows[at : at + 1])[0] for at, index in enumerate(source)])
+
+
 class FrameMixture:
     """Concatenated datasets; a sample is a position in the concatenation."""
 
@@ -49,20 +66,11 @@ class FrameMixture:
         return np.concatenate([part.frame_index for part in self.parts])
 
     def batch(self, samples: np.ndarray) -> dict[str, Tensor]:
-        """Images and prompts of ``samples`` (n,), see ``critics.frames.collate``, and their targets: ``target`` float32, and two-hot
+        """Images and prompts of ``samples`` (n,), see ``critics.frames``, and their targets: ``target`` float32, and two-hot
         ``lower`` int64 and ``weight`` float32."""
         source, rows = locate(self.lengths, samples)
-        camera_mask = np.stack([part.frames.present for part in self.parts])[source]
-        number = np.cumsum(camera_mask).reshape(camera_mask.shape) - 1  # of each image among those that exist
-        size = self.parts[0].frames.cache.image_size
-        images = np.empty((camera_mask.sum(), size, size, 3), np.uint8)
-        tokens = [None] * len(samples)
-        for index in np.unique(source):
-            hit, frames = np.flatnonzero(source == index), self.parts[index].frames
-            images[number[hit][:, frames.present]] = frames.images(rows[hit])
-            for sample, ids in zip(hit, frames.tokens(rows[hit]), strict=True):
-                tokens[sample] = ids
-        return collate(images, camera_mask, tokens) | self._labels(samples)
+        frames = [part.frames for part in self.parts]
+        return image_batch(frames, source, rows) | token_batch(frames, source, rows) | self._labels(samples)
 
     def judged(self, samples: np.ndarray) -> JudgedFrames:
         """What is true of ``samples`` (n,), which ascend."""

@@ -6,33 +6,23 @@ from pathlib import Path
 import numpy as np
 
 from recap_steam import devices
-from recap_steam.config import CriticConfig, Experiment, camera_keys, result_parameters
+from recap_steam.config import CriticConfig, Experiment, result_parameters
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.folder import CriticCard
-from recap_steam.critics.frames import CriticFrames
 from recap_steam.critics.model import ValueCritic
-from recap_steam.critics.prompts import prompt_text
-from recap_steam.critics.weights import load_pretrained
-from recap_steam.dataset.episodes import Episodes, load_episodes
-from recap_steam.dataset.frames import FrameCache
-from recap_steam.dataset.layout import open_dataset
-from recap_steam.errors import UserError
 from recap_steam.labels.normalizer import fit_normalizer
 from recap_steam.lineage import Lineage, code_digest, digest_file
 from recap_steam.sidecar import read_sidecar, sidecar_path
-from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
 from recap_steam.training.critic import CriticTraining, LabelledFrames
+from recap_steam.training.critic_parts import Source, pretrained_digests, start_model, start_tokenizer
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """What a critic reads of one dataset: ``keys`` of ``config.camera_keys``, ``returns`` (F,) float32 in frames."""
+class ReturnSource(Source):
+    """A dataset with its ``returns`` (F,) float32, in frames."""
 
-    episodes: Episodes
-    cache: FrameCache
-    keys: dict[str, str | None]
     returns: np.ndarray
     returns_path: Path
 
@@ -53,20 +43,16 @@ def train_critic_stage(
         train(trainable, config, Path(state_dir), Path(output_dir), _lineage(experiment, tag, sources))
 
 
-def _read(experiment: Experiment, config: CriticConfig, name: str, episodes_dir: Path, frames_dir: Path) -> Source:
-    dataset = experiment.datasets[name]
-    episodes = load_episodes(episodes_dir / f"{name}.parquet", open_dataset(name, dataset.path))
-    size = config.model.image_size
-    cache = FrameCache.open(frames_dir / f"{name}_{size}px.arrow", episodes, image_size=size)
-    path = sidecar_path(dataset, name, f"returns_{config.returns_tag}")
+def _read(experiment: Experiment, config: CriticConfig, name: str, episodes_dir: Path, frames_dir: Path) -> ReturnSource:
+    source = Source.read(experiment, config, name, episodes_dir, frames_dir)
+    path = sidecar_path(experiment.datasets[name], name, f"returns_{config.returns_tag}")
     parameters = dataclasses.asdict(experiment.returns[config.returns_tag])
-    returns = read_sidecar(path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
-    return Source(episodes, cache, camera_keys(experiment, name, config.cameras), returns, path)
+    returns = read_sidecar(path, "returns", source.episodes, ["return"], parameters=parameters).columns["return"]
+    return ReturnSource(**vars(source), returns=returns, returns_path=path)
 
 
-def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, Source]) -> CriticTraining:
+def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, ReturnSource]) -> CriticTraining:
     training = [sources[name] for name in config.datasets]
-    tokenizer = _tokenizer(config, training)
     card = CriticCard(
         architecture=Architecture.from_config(config.model),
         cameras=config.cameras,
@@ -74,19 +60,18 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
         image_size=config.model.image_size,
         max_token_len=config.model.max_token_len,
     )
-    _check_vocabulary(tokenizer, card.architecture)
+    tokenizer = start_tokenizer(config.model, training, card.prompt_template, card.architecture.gemma3["vocab_size"])
     triples = [(source.returns, source.episodes.prompt_codes(), source.episodes.tasks) for source in training]
     normalizer = fit_normalizer(triples, config.normalization, offset=0.0 if config.normalize_to_minus_one_zero else 1.0)
 
     def labelled(name: str) -> LabelledFrames:
         source = sources[name]
-        codes, tasks = source.episodes.prompt_codes(), source.episodes.tasks
-        frames = CriticFrames(source.cache, list(source.keys.values()), card.prompts(tasks, tokenizer), codes)
-        return LabelledFrames(frames, source.episodes, normalizer.normalize(source.returns, codes, tasks))
+        targets = normalizer.normalize(source.returns, source.episodes.prompt_codes(), source.episodes.tasks)
+        return LabelledFrames(source.frames(card, tokenizer), source.episodes, targets)
 
     return CriticTraining(
         config,
-        _model(config, card.architecture),
+        start_model(config, ValueCritic, card.architecture),
         card,
         tokenizer,
         normalizer,
@@ -96,53 +81,13 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
     )
 
 
-def _model(config: CriticConfig, architecture: Architecture) -> ValueCritic:
-    """The critic that training starts from; whole in process 0 only."""
-    devices.seed(config.seed)
-    with devices.blueprint():
-        model = ValueCritic(architecture)
-    devices.on_main(lambda: load_pretrained(model, config.model.siglip_path, config.model.gemma3_path))
-    if config.gradient_checkpointing:
-        model.enable_gradient_checkpointing()
-    return model
-
-
-def _tokenizer(config: CriticConfig, training: list[Source]) -> PreTrainedTokenizerFast:
-    model = config.model
-    if folder := model.tokenizer_path or model.gemma3_path:
-        return load_tokenizer(folder)
-    texts = [prompt_text(task) for source in training for task in source.episodes.tasks]
-    return train_tokenizer(texts, Architecture.from_config(model).gemma3["vocab_size"])
-
-
-def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, architecture: Architecture) -> None:
-    found, room = len(tokenizer), architecture.gemma3["vocab_size"]
-    if found > room:
-        raise UserError(f"config: the tokenizer has {found} tokens, but the text model knows {room}; they do not belong together")
-
-
-def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Lineage:
+def _lineage(experiment: Experiment, tag: str, sources: dict[str, ReturnSource]) -> Lineage:
     config = experiment.critics[tag]
     parameters = result_parameters(config)
     parameters["returns"] = dataclasses.asdict(experiment.returns[config.returns_tag])
     parameters["weights"] = {name: experiment.datasets[name].weight for name in config.datasets}
     parameters["camera_maps"] = {name: source.keys for name, source in sources.items()}
-    inputs = {f"episodes/{name}": source.episodes.fingerprint for name, source in sources.items()}
-    inputs |= {f"frames/{name}": source.cache.digest for name, source in sources.items()}
+    inputs = {name: digest for source in sources.values() for name, digest in source.digests().items()}
     inputs |= {f"returns/{name}": digest_file(source.returns_path) for name, source in sources.items()}
-    inputs |= devices.on_main(lambda: _pretrained_digests(config))
+    inputs |= devices.on_main(lambda: pretrained_digests(config.model))
     return Lineage("train_critic", tag, None, parameters, inputs, {}, code_digest(__name__))
-
-
-def _pretrained_digests(config: CriticConfig) -> dict[str, str]:
-    """Digests of the pretrained weights and tokenizer that training starts from."""
-    model = config.model
-    files = [
-        (key, path)
-        for key in ("siglip_path", "gemma3_path")
-        if (folder := getattr(model, key))
-        for path in Path(folder).glob("*.safetensors")
-    ]
-    if folder := model.tokenizer_path or model.gemma3_path:
-        files.append(("tokenizer", Path(folder) / "tokenizer.json"))
-    return {f"{key}/{path.name}": digest_file(path) for key, path in sorted(files)}

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import math
-import os
 import shutil
 import signal
 import time
@@ -20,6 +19,7 @@ from recap_steam import devices
 from recap_steam.background import ahead
 from recap_steam.config import TrainingConfig
 from recap_steam.errors import UserError
+from recap_steam.files import publish_folder
 from recap_steam.lineage import Lineage, digest_file
 from recap_steam.training.batches import BatchPlan
 from recap_steam.training.flops import ModelFlops
@@ -212,11 +212,7 @@ class Trainer:
         digests = {"model.safetensors": digest_file(part / "model.safetensors")}
         lineage = dataclasses.replace(self.lineage, statistics={**self.lineage.statistics, "digests": digests})
         (part / "lineage.json").write_text(lineage.to_json())
-        files = [path.relative_to(part) for path in part.rglob("*") if path.is_file()]
-        for name in sorted(files, key=lambda name: (name.name == "lineage.json", name)):
-            (self.output_dir / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(part / name, self.output_dir / name)
-        shutil.rmtree(part)
+        publish_folder(part, self.output_dir, last="lineage.json")
 
 
 def _reduce(sums: Metrics, norm: Tensor, terminated: bool) -> tuple[dict[str, float], float, bool]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from recap_steam.critics.frames import collate
+from recap_steam.critics.frames import collate_tokens
 from recap_steam.critics.prompts import PromptTable, prompt_text
 from recap_steam.errors import UserError
 from recap_steam.tokenizer import train_tokenizer
@@ -24,13 +24,13 @@ def test_tasks_are_cleaned(task, text):
 
 def test_defect_42_prompts_are_padded_to_the_batch():
     table = PromptTable(["open the drawer", "go"], TOKENIZER, 48)
-    batch = collate(np.zeros((3, 4, 4, 3), np.uint8), np.ones((3, 1), bool), table.take(np.array([1, 0, 1])))
+    batch = collate_tokens(table.take(np.array([1, 0, 1])))
     long, short = TOKENIZER("Task: open the drawer.")["input_ids"], TOKENIZER("Task: go.")["input_ids"]
     assert batch["tokens"].shape == (3, len(long)) and len(short) < len(long)
     assert batch["tokens"][1].tolist() == long and batch["token_mask"][1].all()
     assert batch["tokens"][0, : len(short)].tolist() == short
     assert batch["token_mask"][0].tolist() == [True] * len(short) + [False] * (len(long) - len(short))
-    alone = collate(np.zeros((1, 4, 4, 3), np.uint8), np.ones((1, 1), bool), table.take([1]))
+    alone = collate_tokens(table.take([1]))
     assert batch["tokens"].dtype.itemsize == 8 and alone["tokens"].shape[1] == len(short)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from recap_steam import devices
-from recap_steam.critics import value_pass
+from recap_steam.critics import group_pass, value_pass
 from recap_steam.critics.folder import load_critic
-from recap_steam.critics.value_pass import critic_frames, episode_groups, evaluate_rows, values_stage
+from recap_steam.critics.group_pass import critic_frames, episode_groups
+from recap_steam.critics.value_pass import evaluate_rows, values_stage
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
@@ -36,11 +37,11 @@ def episodes_of(files: Files):
 @pytest.fixture
 def small_groups(monkeypatch):
     """One group per episode of the tests."""
-    monkeypatch.setattr(value_pass, "GROUP_FRAMES", 4)
+    monkeypatch.setattr(group_pass, "GROUP_FRAMES", 4)
 
 
 def test_groups_are_whole_episodes(monkeypatch):
-    monkeypatch.setattr(value_pass, "GROUP_FRAMES", 10)
+    monkeypatch.setattr(group_pass, "GROUP_FRAMES", 10)
     groups = episode_groups(np.array([0, 4, 9, 12, 30, 31]))
     assert [(group.start, group.stop) for group in groups] == [(0, 12), (12, 30), (30, 31)]
 
@@ -82,7 +83,7 @@ def test_finished_groups_are_not_computed_again(files, critic_dir, tmp_path, sma
 def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_groups):
     launcher = tmp_path / "two.py"  # the script, with groups as small as here
     launcher.write_text(
-        "import runpy\nfrom recap_steam.critics import value_pass\nvalue_pass.GROUP_FRAMES = 4\n"
+        "import runpy\nfrom recap_steam.critics import group_pass\ngroup_pass.GROUP_FRAMES = 4\n"
         f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
     arguments = {
@@ -108,7 +109,7 @@ def test_another_critic_or_a_swapped_weight_file_is_refused(files, critic_dir, t
     with open(copy / "model.safetensors", "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x01")
-    with pytest.raises(UserError, match=r"statistics\.digests is .*train the critic again"):
+    with pytest.raises(UserError, match=r"statistics\.digests is .*make the critic again"):
         run(files, copy, tmp_path / "values.parquet", tmp_path / "state")
     lineage = json.loads((critic_dir / "lineage.json").read_text())
     (copy / "lineage.json").write_text(json.dumps({**lineage, "tag": "other"}))

@@ -16,14 +16,16 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from recap_steam import devices
 from recap_steam.critics.folder import load_card
-from recap_steam.critics.value_pass import known_cameras, values_stage
+from recap_steam.critics.group_pass import known_cameras
+from recap_steam.critics.value_pass import values_stage
 from recap_steam.errors import UserError
 from recap_steam.labels.inputs import load_critic as load_critic_for_labels
 from recap_steam.lineage import Lineage
 from recap_steam.tokenizer import load_tokenizer, train_tokenizer
 from recap_steam.training import critic_stage
-from recap_steam.training.critic import CriticTraining, share
+from recap_steam.training.critic import CriticTraining
 from recap_steam.training.critic_stage import train_critic_stage
+from recap_steam.training.held_out import share
 from tests.datasets import image
 from tests.unit.critics.experiment import CAMERA, CRITIC, WRIST, Files, make
 from tests.unit.critics.small import GEMMA3, SIGLIP
