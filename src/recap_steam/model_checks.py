@@ -82,10 +82,11 @@ def size_problems(
     Args:
         siglip, gemma3: sizes of the towers by transformers' names; what is not stated is not checked.
     """
-    size, kv_heads = model.image_size, gemma3.get("num_key_value_heads", 1)
-    if siglip.get("image_size", size) != size:
-        yield "image_size", f"{size}, but the vision tower was made for {siglip['image_size']}; set it to that"
-    if size % siglip.get("patch_size", 1):
+    size, made_for, kv_heads = model.image_size, siglip.get("image_size"), gemma3.get("num_key_value_heads", 1)
+    if made_for not in (size, None):
+        yield "image_size", f"{size}, but the vision tower was made for {made_for}; set it to that"
+    pretrained = model.siglip_path is not None and made_for == size  # so400m-patch14-384 works with a size that is no multiple
+    if not pretrained and size % siglip.get("patch_size", 1):
         yield "image_size", f"{size} is not a multiple of the vision tower's patch size {siglip['patch_size']}"
     if siglip.get("hidden_size", 0) % siglip.get("num_attention_heads", 1):
         yield (
@@ -125,9 +126,7 @@ def _check_bins(key: str, critic: ProgressCriticConfig) -> None:
     """Bins of equal width hold the strides from -k to -1 and from 1 to k: half of them each."""
     bins, strides = critic.model.num_bins, 2 * critic.k
     if bins % 2:
-        raise config_error(
-            f"{key}.model.num_bins", f"{bins} is odd; half of the bins are for reversed pairs, give an even number"
-        )
+        raise config_error(f"{key}.model.num_bins", f"{bins} is odd; half of the bins are for reversed pairs, give an even number")
     if bins > 2 and strides % bins:
         possible = ", ".join(str(number) for number in range(2, strides + 1, 2) if strides % number == 0)
         raise config_error(f"{key}.model.num_bins", f"{bins} does not divide 2k = {strides}; with k {critic.k}, give one of {possible}")

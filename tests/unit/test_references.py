@@ -532,6 +532,12 @@ def test_sizes_are_read_from_the_folder_of_weights(weights: Path, changes: dict[
         check_references(load_experiment(changed(sizes)))
 
 
+def test_a_vision_tower_may_be_made_for_a_size_that_is_no_multiple_of_its_patches(weights: Path) -> None:
+    """As so400m-patch14-384 is."""
+    (weights / "config.json").write_text(json.dumps({"image_size": 384, "patch_size": 14}))
+    check_references(load_experiment(changed({f"{STEAM}.model.siglip_path": str(weights), f"{STEAM}.model.image_size": 384})))
+
+
 def test_a_damaged_configuration_of_weights_is_one_line(weights: Path) -> None:
     (weights / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"config.json: not JSON; copy the folder of critics.value.model.siglip_path again"):

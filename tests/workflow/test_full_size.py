@@ -1,4 +1,4 @@
-"""The example at full size is complete: with data and weights in their places it plans, and says at once what is missing."""
+"""The examples at full size are complete: with data and weights in their places they plan, and say at once what is missing."""
 
 import json
 import shutil
@@ -10,22 +10,29 @@ import yaml
 from recap_steam.config import load_experiment
 from tests.workflow.tree import REPOSITORY, Tree, copy_workflow
 
-EXAMPLE = "config/experiments/full_size.yaml"
-JOBS = {
+EXAMPLES = {"recap": "config/experiments/full_size.yaml", "steam": "config/experiments/steam_full_size.yaml"}
+SHARED = {
     "index_dataset": 3,
     "cache_frames": 3,
-    "compute_returns": 3,
-    "train_critic": 1,
-    "compute_values": 3,
     "compute_threshold": 1,
     "compute_advantages": 2,
     "compute_norm_stats": 1,
     "train_policy": 1,
     "build_report": 1,
 }
+JOBS = {
+    "recap": SHARED | {"compute_returns": 3, "train_critic": 1, "compute_values": 3},
+    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3},  # 384 pixels, and 224 of the policy
+}
 WEIGHTS = {  # the files that are read at planning, with the sizes that are published in them
     "siglip2-so400m-patch14-224": {
         "config.json": {"vision_config": {"hidden_size": 1152, "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14}},
+        "model.safetensors": {},
+    },
+    "siglip-so400m-patch14-384": {
+        "config.json": {
+            "vision_config": {"hidden_size": 1152, "image_size": 384, "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14}
+        },
         "model.safetensors": {},
     },
     "gemma-3-270m": {
@@ -62,30 +69,35 @@ def write(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_the_example_plans(equipped: Tree) -> None:
-    assert equipped.plan("--configfile", EXAMPLE) == JOBS
+@pytest.mark.parametrize("method", EXAMPLES)
+def test_the_example_plans(equipped: Tree, method: str) -> None:
+    assert equipped.plan("--configfile", EXAMPLES[method]) == JOBS[method]
 
 
-def test_cameras_are_decoded_by_the_names_of_the_datasets(equipped: Tree) -> None:
-    status, output = equipped.snakemake("-n", "-p", "--configfile", EXAMPLE)
+@pytest.mark.parametrize(("method", "sizes"), [("recap", {224: 3}), ("steam", {384: 3, 224: 3})])
+def test_cameras_are_decoded_by_the_names_of_the_datasets(equipped: Tree, method: str, sizes: dict[int, int]) -> None:
+    status, output = equipped.snakemake("-n", "-p", "--configfile", EXAMPLES[method])
     assert status == 0, output
-    assert output.count("--cameras observation.image observation.wrist_image --image-size 224") == 3
+    for size, datasets in sizes.items():
+        assert output.count(f"--cameras observation.image observation.wrist_image --image-size {size}") == datasets
 
 
 @pytest.mark.parametrize("folder", WEIGHTS)
 def test_missing_weights_are_one_line(equipped: Tree, folder: str) -> None:
+    example = next(file for file in EXAMPLES.values() if f"weights/{folder}" in (REPOSITORY / file).read_text())
     kept = equipped.path / "kept"
     shutil.move(equipped.path / "weights" / folder, kept)
     try:
-        status, output = equipped.snakemake("-n", "--configfile", EXAMPLE)
+        status, output = equipped.snakemake("-n", "--configfile", example)
     finally:
         shutil.move(kept, equipped.path / "weights" / folder)
     assert status == 1
     assert output.splitlines()[-1].endswith(f"weights/{folder} is not a folder; give the local folder that holds it")
 
 
-def test_the_example_fits_the_devices_that_the_readme_names() -> None:
+@pytest.mark.parametrize("method", EXAMPLES)
+def test_the_example_fits_the_devices_that_the_readme_names(method: str) -> None:
     """8 devices: global_batch_size is a multiple of micro_batch_size x devices."""
-    experiment = load_experiment(yaml.safe_load((REPOSITORY / EXAMPLE).read_text()))
+    experiment = load_experiment(yaml.safe_load((REPOSITORY / EXAMPLES[method]).read_text()))
     for config in (*experiment.critics.values(), *experiment.policies.values()):
         assert config.global_batch_size % (8 * config.micro_batch_size) == 0

@@ -8,38 +8,28 @@ import shlex
 import pytest
 from snakemake.cli import parse_args
 
-from recap_steam.config import EXECUTION_KEYS, load_experiment, load_slice
-from tests.workflow.tree import DEMO, REPOSITORY, Tree
+from recap_steam.config import ENSEMBLE_KEYS, EXECUTION_KEYS, load_experiment, load_slice
+from tests.workflow.tree import DEMO, REPOSITORY, Tree, demo_with
 
-ALL_JOBS = {
-    "collect_dataset": 3,
-    "index_dataset": 3,
-    "cache_frames": 3,
-    "compute_returns": 3,
-    "train_critic": 1,
-    "compute_values": 3,
-    "compute_threshold": 1,
-    "compute_advantages": 2,
-    "compute_norm_stats": 3,
-    "train_policy": 3,
-    "evaluate_policy": 4,
-    "build_report": 1,
-}
 COLLECTED = {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 1, "compute_norm_stats": 1, "train_policy": 1}
 RETURNS = COLLECTED | {"compute_returns": 3}
-CRITICS = RETURNS | {"cache_frames": 3, "train_critic": 1}
-THRESHOLDS = CRITICS | {"compute_values": 2, "compute_threshold": 1}
-ADVANTAGES = THRESHOLDS | {"compute_advantages": 2}
-POLICIES = ADVANTAGES | {"compute_norm_stats": 3, "train_policy": 3}
+VALUES = RETURNS | {"cache_frames": 3, "train_critic": 1, "compute_values": 3}
+SCORES = COLLECTED | {"cache_frames": 3, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3}
+THRESHOLDS = VALUES | SCORES | {"compute_values": 2, "compute_scores": 2, "compute_threshold": 2}  # none of the held-out dataset
+ADVANTAGES = THRESHOLDS | {"compute_advantages": 4}
+POLICIES = ADVANTAGES | {"compute_norm_stats": 6, "train_policy": 6}
+EVALUATIONS = POLICIES | {"evaluate_policy": 10}
+ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "build_report": 1}
 PLANS = {
     "all": ALL_JOBS,
     "datasets": COLLECTED,
     "returns": RETURNS,
-    "critics": CRITICS,
-    "values": CRITICS | {"compute_values": 3},
+    "critics": RETURNS | {"cache_frames": 3, "train_critic": 1, "train_member": 3, "merge_ensemble": 1},
+    "values": VALUES,
+    "scores": SCORES,
     "advantages": ADVANTAGES,
     "policies": POLICIES,
-    "evaluations": POLICIES | {"evaluate_policy": 4},
+    "evaluations": EVALUATIONS,
     "report": ALL_JOBS,
     "mixture": THRESHOLDS | {"merge_mixture": 2},
     "publish_stats": RETURNS | {"merge_stats": 3},
@@ -82,23 +72,86 @@ def test_every_command_fits_its_script(tree: Tree) -> None:
         passed = {word for word in command[start:] if word.startswith("--")}
         required, optional = options(script_of(command))
         assert required <= passed <= required | optional, command
-        load_slice(json.loads(command[command.index("--config") + 1]))
+        if "--config" in passed:  # all but merge_ensemble.py, which users call as well
+            load_slice(json.loads(command[command.index("--config") + 1]))
 
 
-@pytest.mark.parametrize("section", ["critics", "policies"])
-def test_training_gets_every_key_of_its_entry(tree: Tree, section: str) -> None:
-    """Those that change the result as parameters, those that do not as a resource, which reruns nothing."""
-    status, output = tree.snakemake("-n", "-p", section)
-    assert status == 0, output
-    entries = getattr(load_experiment(DEMO), section)
-    scripts = {"critics": "train_critic.py", "policies": "train_policy.py"}
-    commands = [shlex.split(line) for line in output.splitlines() if f"workflow/scripts/{scripts[section]} " in line and "python " in line]
-    assert len(commands) == len(entries)
+@pytest.mark.parametrize(
+    ("section", "rule", "jobs"), [("critics", "train_critic", 1), ("critics", "train_member", 3), ("policies", "train_policy", 6)]
+)
+def test_training_gets_every_key_of_its_entry(tree: Tree, section: str, rule: str, jobs: int) -> None:
+    """Those that change the result as parameters, those that do not as a resource, which reruns nothing; a member knows of no others."""
+    commands = commands_of(tree, rule)
+    assert len(commands) == jobs
     for command in commands:
         slices, execution, tag = (command[command.index(option) + 1] for option in ("--config", "--execution", "--tag"))
-        merged = load_slice(json.loads(slices), json.loads(execution))
-        assert getattr(merged, section)[tag] == entries[tag]
+        entry = dict(vars(getattr(load_experiment(DEMO), section)[tag]))
+        members = {key: entry.pop(key, None) for key in ENSEMBLE_KEYS}
+        assert any(members.values()) == (rule == "train_member")
+        assert vars(getattr(load_slice(json.loads(slices), json.loads(execution)), section)[tag]) == entry
         assert not set(EXECUTION_KEYS) & set(json.loads(slices)[section][tag])
+
+
+def commands_of(tree: Tree, rule: str) -> list[list[str]]:
+    """The commands of a rule's jobs in a fresh clone, as words."""
+    status, output = tree.snakemake("-n", "-p")
+    assert status == 0, output
+    return [shlex.split(line) for line in output.splitlines() if f"workflow/scripts/{rule}.py " in line and "python " in line]
+
+
+def test_an_ensemble_is_merged_from_its_members_in_order(tree: Tree) -> None:
+    folder = "results/demo/critics/progress"
+    (merge,) = commands_of(tree, "merge_ensemble")
+    assert [merge[number + 1] for number, word in enumerate(merge) if word == "--member"] == [f"{folder}/members/{m}" for m in range(3)]
+    assert merge[merge.index("--output") + 1] == folder
+    trained = {
+        tuple(command[command.index(option) + 1] for option in ("--member", "--output-dir"))
+        for command in commands_of(tree, "train_member")
+    }
+    assert trained == {(str(member), f"{folder}/members/{member}") for member in range(3)}
+
+
+def test_scores_and_labels_get_only_what_scores_mean(tree: Tree) -> None:
+    critic = {"method": "steam", "k": 5, "cameras": ["observation.images.corner2"], "model": {"num_bins": 10}}
+    scored = [json.loads(command[command.index("--config") + 1]) for command in commands_of(tree, "compute_scores")]
+    labelled = [json.loads(command[command.index("--config") + 1]) for command in commands_of(tree, "compute_threshold")]
+    labelled = [config for config in labelled if "progress" in config["critics"]]
+    assert [config["critics"] for config in [*scored, *labelled]] == [{"progress": critic}] * 4
+    assert all("returns" not in config for config in [*scored, *labelled])
+
+
+MEMBERS = ["elsewhere/member", "elsewhere/ensemble:2"]
+
+
+def test_members_that_are_there_are_merged_and_none_is_trained(tree: Tree) -> None:
+    for folder in ("member", "ensemble"):
+        (tree.path / "elsewhere" / folder).mkdir(parents=True, exist_ok=True)
+        (tree.path / "elsewhere" / folder / "config.json").write_text("{}")
+    changes = {"critics.progress.members": MEMBERS, "critics.progress.ensemble_size": 2}
+    file = tree.experiment("merged", demo_with(changes))
+    assert tree.plan("critics", "--configfile", file) == {job: count for job, count in PLANS["critics"].items() if job != "train_member"}
+    _, output = tree.snakemake("-n", "-p", "critics", "--configfile", file)
+    assert f"--member {MEMBERS[0]} --member {MEMBERS[1]} --output results/demo/critics/progress" in output, output
+
+
+@pytest.mark.parametrize(("method", "critic"), [("recap", "value"), ("steam", "progress")])
+def test_one_method_alone_plans_nothing_of_the_other(tree: Tree, method: str, critic: str) -> None:
+    tags = {tag: entry for tag, entry in DEMO["advantages"].items() if entry["critic"] == critic}
+    policies = {tag: DEMO["policies"][tag] for tag in ("start", "filtered", method)}
+    experiment = DEMO | {"critics": {critic: DEMO["critics"][critic]}, "advantages": tags, "policies": policies}
+    experiment |= {"evaluations": {"paired": DEMO["evaluations"]["paired"] | {"policies": list(policies)}}}
+    if method == "steam":
+        experiment["returns"] = {}
+    each = {
+        "compute_threshold": 1,
+        "compute_advantages": 2,
+        "compute_norm_stats": 3,
+        "train_policy": 3,
+        "evaluate_policy": 4,
+        "build_report": 1,
+    }
+    jobs = VALUES if method == "recap" else SCORES
+    assert tree.plan("--configfile", tree.experiment(f"only_{method}", experiment)) == jobs | each
 
 
 def script_of(command: list[str]) -> str:
@@ -115,7 +168,7 @@ def options(script: str) -> tuple[set[str], set[str]]:
     return required, optional
 
 
-@pytest.mark.parametrize("rule", ["train_critic", "compute_values", "train_policy"])
+@pytest.mark.parametrize("rule", ["train_critic", "train_member", "compute_values", "compute_scores", "train_policy"])
 def test_a_job_runs_a_process_for_each_device_that_it_is_given(tree: Tree, rule: str) -> None:
     given = ["--set-resources", f"{rule}:devices=8", "--set-threads", f"{rule}=64", "--cores", "64"]
     status, output = tree.snakemake("-n", "-p", *given)

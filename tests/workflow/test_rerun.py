@@ -4,51 +4,59 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from recap_steam.schema import SCHEMA_PATH, with_defaults
+from recap_steam.schema import with_defaults
+from tests.schema_keys import Key, all_keys
 from tests.workflow.tree import DEMO, Tree, copy_workflow, demo_with, make_weights
 
-SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
 FILLED = with_defaults(DEMO)
 ENTRIES = {  # the entry of each section whose keys are changed, ``*`` below
     **{section: next(iter(DEMO[section])) for section in ("environments", "returns", "critics", "advantages", "evaluations")},
     "datasets": "rollouts",
     "policies": "recap",
 }
+STEAM_ENTRIES = {"critics": "progress", "advantages": "steam_q30"}  # those of the other method, ``+`` below
 CRITIC_TAG, LABELS_TAG, EVALUATION_TAG = (DEMO[section][ENTRIES[section]] for section in ("critics", "advantages", "evaluations"))
+PROGRESS_TAG, SCORE_LABELS_TAG = (DEMO[section][STEAM_ENTRIES[section]] for section in STEAM_ENTRIES)
 OTHER_ENVIRONMENT = DEMO["environments"][ENTRIES["environments"]] | {"action_repeat": 99}
 
-# Jobs that go stale together: the first stage that reads the key and everything below it.
+# Jobs that go stale together: the first stage that reads the key and everything below it. Policies `recap`, `recap_shuffled` and
+# `recap_all_positive` have labels by values, `steam` has labels by scores.
 REPORT = {"build_report": 1}
-EVALUATION = {"evaluate_policy": 4} | REPORT
+EVALUATION = {"evaluate_policy": 10} | REPORT
 FILTERED = {"train_policy": 1, "evaluate_policy": 1} | REPORT
 RECAP = {"train_policy": 1, "evaluate_policy": 2} | REPORT
-LABELS = {"compute_threshold": 1, "compute_advantages": 2} | RECAP
+LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 3, "evaluate_policy": 6} | REPORT
 CRITIC = {"train_critic": 1, "compute_values": 3} | LABELS
 RETURNS = {"compute_returns": 3} | CRITIC
+SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 1, "evaluate_policy": 2} | REPORT
+ENSEMBLE = {"merge_ensemble": 1, "compute_scores": 3} | SCORE_LABELS
+MEMBERS = {"train_member": 3} | ENSEMBLE
+ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4}
+LEARNERS = {"train_policy": 5, "evaluate_policy": 9} | REPORT  # all policies that see rollouts
 ROLLOUTS = {
     "index_dataset": 1,
     "cache_frames": 1,
     "compute_returns": 1,
     "train_critic": 1,
     "compute_values": 3,
-    "compute_threshold": 1,
-    "compute_advantages": 2,
-    "compute_norm_stats": 2,
-    "train_policy": 2,
-    "evaluate_policy": 3,
-    "build_report": 1,
+    "compute_scores": 1,  # progress critics learn from demonstrations
+    "compute_norm_stats": 5,
+    **ALL_LABELS,
+    **LEARNERS,
 }
 START = ROLLOUTS | {
     "collect_dataset": 2,
     "index_dataset": 2,
     "cache_frames": 2,
     "compute_returns": 2,
-    "train_policy": 3,
-    "evaluate_policy": 4,
+    "train_member": 3,  # and are judged on rollouts
+    "merge_ensemble": 1,
+    "compute_scores": 3,
+    "train_policy": 6,
+    "evaluate_policy": 10,
 }
-EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3, "compute_norm_stats": 3}
+EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3, "compute_norm_stats": 6}
 
 
 def keys(prefix: str, names: str) -> list[str]:
@@ -57,17 +65,27 @@ def keys(prefix: str, names: str) -> list[str]:
 
 OPTIM_KEYS = """lr value_lr adam_beta1 adam_beta2 adam_eps weight_decay clip_grad lr_scheduler lr_warmup_steps min_lr nonfinite_patience"""
 TRAINING_KEYS = """balance_dataset_weights max_steps global_batch_size eval_interval do_augment seed eval.max_samples"""
+TOWER_KEYS = [
+    *keys("", "siglip_path gemma3_path tokenizer_path freeze_vision_encoder max_token_len"),
+    *keys("siglip_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads patch_size"),
+    *keys("gemma3_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads"),
+    *keys("gemma3_config.", "num_key_value_heads head_dim vocab_size"),
+]
 CRITIC_KEYS = [
     *keys("critics.*.", f"{TRAINING_KEYS} eval.selection_metric normalization normalize_to_minus_one_zero"),
     *keys("critics.*.optim.", OPTIM_KEYS),
-    *keys("critics.*.model.", "siglip_path gemma3_path tokenizer_path critic_expert_variant num_bins v_min v_max value_dropout"),
-    *keys("critics.*.model.", "freeze_vlm freeze_vision_encoder max_token_len"),
-    *keys("critics.*.model.siglip_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads patch_size"),
-    *keys("critics.*.model.gemma3_config.", "hidden_size intermediate_size num_hidden_layers num_attention_heads"),
-    *keys("critics.*.model.gemma3_config.", "num_key_value_heads head_dim vocab_size"),
+    *keys("critics.*.model.", "critic_expert_variant num_bins v_min v_max value_dropout freeze_vlm"),
+    *keys("critics.*.model.", " ".join(TOWER_KEYS)),
+]
+PROGRESS_KEYS = [
+    *keys("critics.+.", f"{TRAINING_KEYS} eval.selection_metric k datasets train_on_rollouts only_success"),
+    *keys("critics.+.", "min_episode_length length_scale_enabled length_scale_percentile"),
+    *keys("critics.+.optim.", OPTIM_KEYS),
+    *keys("critics.+.model.", "num_bins fusion_hidden_dim label_smoothing dropout freeze_language_model"),
+    *keys("critics.+.model.", " ".join(TOWER_KEYS)),
 ]
 POLICY_KEYS = [
-    *keys("policies.*.", f"{TRAINING_KEYS} positive_only_conditional unconditional_prob init_from"),
+    *keys("policies.*.", f"{TRAINING_KEYS} positive_only_conditional unconditional_prob init_from label_control"),
     *keys("policies.*.optim.", OPTIM_KEYS),
     *keys("policies.*.model.", "pretrained_path tokenizer_path chunk_size n_action_steps num_inference_steps max_token_len"),
     *keys("policies.*.model.", "train_expert_only freeze_vision_encoder"),
@@ -81,6 +99,10 @@ COLLECT_KEYS = [
 ]
 ENVIRONMENT_KEYS = keys("environments.*.", "task prompt camera_name image_size action_repeat max_episode_steps")
 LABEL_KEYS = keys("advantages.*.", "datasets advantage_lookahead_step discount_next_value positive_quantile pool intervention_positive")
+SCORE_LABEL_KEYS = [
+    *keys("advantages.+.", "datasets label_mode positive_threshold rollout_quantile expert_quantile"),
+    *keys("advantages.+.", "subtract_baseline baseline_lookahead intervention_positive"),
+]
 
 # The contract: {key of the schema: jobs that go stale when it changes}.
 STALE: dict[str, dict[str, int]] = {
@@ -88,10 +110,13 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(ENVIRONMENT_KEYS, EVERYTHING),
     "datasets.*.path": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.type": ROLLOUTS | {"collect_dataset": 1},
-    "datasets.*.weight": CRITIC | {"train_policy": 2, "evaluate_policy": 3},
-    "datasets.*.split": CRITIC | {"compute_values": 2},
-    "datasets.*.camera_map": CRITIC | {"cache_frames": 1, "train_policy": 2, "evaluate_policy": 3},
-    "datasets.*.sidecar_root": CRITIC | {"compute_returns": 1, "train_policy": 1},
+    "datasets.*.weight": CRITIC | LEARNERS,
+    "datasets.*.split": CRITIC | MEMBERS | ALL_LABELS | {"compute_values": 2, "compute_scores": 2, "train_policy": 4, "evaluate_policy": 8},
+    "datasets.*.camera_map": CRITIC | {"cache_frames": 1, "compute_scores": 1} | ALL_LABELS | LEARNERS,
+    "datasets.*.sidecar_root": CRITIC
+    | {"compute_returns": 1, "compute_scores": 1}
+    | ALL_LABELS
+    | {"train_policy": 4, "evaluate_policy": 8},
     **dict.fromkeys(COLLECT_KEYS, ROLLOUTS | {"collect_dataset": 1}),
     "returns.*.gamma": RETURNS,
     "returns.*.failure_reward": RETURNS,
@@ -102,9 +127,18 @@ STALE: dict[str, dict[str, int]] = {
     "critics.*.model.image_size": CRITIC | {"cache_frames": 3},
     **dict.fromkeys(CRITIC_KEYS, CRITIC),
     **dict.fromkeys(keys("critics.*.", EXECUTION_KEYS), REPORT),
+    **dict.fromkeys(PROGRESS_KEYS, MEMBERS),
+    "critics.+.eval_datasets": MEMBERS | {"compute_scores": 2},
+    "critics.+.cameras": START | {"cache_frames": 3},
+    "critics.+.model.image_size": MEMBERS | {"cache_frames": 3},
+    "critics.+.ensemble_size": ENSEMBLE | {"train_member": 1},
+    "critics.+.members": ENSEMBLE,
+    **dict.fromkeys(keys("critics.+.", EXECUTION_KEYS), REPORT),
     "advantages.*.critic": CRITIC,
     **dict.fromkeys(LABEL_KEYS, LABELS),
-    "policies.*.advantage_tag": LABELS,
+    "advantages.+.critic": MEMBERS,
+    **dict.fromkeys(SCORE_LABEL_KEYS, SCORE_LABELS),
+    "policies.*.advantage_tag": RECAP | {"compute_threshold": 1, "compute_advantages": 2},
     "policies.*.datasets": RECAP | {"compute_norm_stats": 1},
     "policies.*.frame_filter": RECAP | {"compute_norm_stats": 1},
     "policies.*.model.image_size": RECAP | {"cache_frames": 2},
@@ -113,27 +147,34 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(keys("policies.*.", EXECUTION_KEYS), REPORT),
     "evaluations.*.environment": EVALUATION,
     "evaluations.*.policies": REPORT,
-    "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 1} | REPORT,
+    "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 4} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
 }
 NO_CASE = {
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
     "environments.*.simulator": "has one legal value",
-    "critics.*.method": "has one legal value",
+    "critics.*.method": "an entry of the other method has other keys",
+    "critics.+.method": "an entry of the other method has other keys",
     "policies.*.cameras": "must be the environment's camera: changed with environments.*.camera_name",
 }
 
 # How to change keys for which another value of the same kind is not enough: values by key, several where they must change together.
 CAMERA = "observation.images.corner2"
 CORNER3 = ["observation.images.corner3"]
+THRESHOLD_MODE = {"advantages.+.label_mode": "threshold", "advantages.+.positive_threshold": 0.2, "advantages.+.rollout_quantile": None}
 CHANGES: dict[str, dict[str, Any]] = {
     "environments.*.camera_name": {
         "environments.*.camera_name": "corner3",
-        **{f"{user}.cameras": CORNER3 for user in ("critics.*", "policies.start", "policies.filtered", "policies.recap")},
+        **{f"{user}.cameras": CORNER3 for user in ("critics.*", "critics.+", *(f"policies.{tag}" for tag in DEMO["policies"]))},
     },
-    "datasets.*.type": {"datasets.*.type": "sft", "advantages.*.pool": "all"},
-    "datasets.*.split": {"datasets.heldout.split": "train", "critics.*.eval_datasets": []},
+    "datasets.*.type": {
+        "datasets.*.type": "sft",
+        "advantages.*.pool": "all",
+        "advantages.+.rollout_quantile": None,
+        "advantages.+.expert_quantile": 0.3,
+    },
+    "datasets.*.split": {"datasets.heldout.split": "train", "critics.*.eval_datasets": [], "critics.+.eval_datasets": []},
     "datasets.*.camera_map": {"datasets.*.camera_map": "arm", "camera_maps.arm": {CAMERA: "observation.images.top"}},
     "datasets.*.collect.environment": {"datasets.*.collect.environment": "other", "environments.other": OTHER_ENVIRONMENT},
     "datasets.*.collect.policy": {"datasets.*.collect.policy": "expert"},
@@ -148,6 +189,18 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "critics.*.model.image_size": {"critics.*.model.image_size": 32},
     "critics.*.model.v_min": {"critics.*.model.v_min": -2.0},
+    "critics.+.datasets": {"critics.+.datasets": ["demonstrations", "rollouts"], "critics.+.train_on_rollouts": True},
+    "critics.+.eval_datasets": {"critics.+.eval_datasets": []},
+    "critics.+.cameras": {"critics.+.cameras": CORNER3},
+    "critics.+.model.image_size": {"critics.+.model.image_size": 32},
+    "critics.+.model.num_bins": {"critics.+.model.num_bins": 2},
+    "critics.+.ensemble_size": {"critics.+.ensemble_size": 4},
+    "critics.+.members": {"critics.+.members": ["another", "another:0", "another:1"]},
+    "advantages.+.critic": {"advantages.+.critic": "other", "critics.other": PROGRESS_TAG | {"seed": 99}},
+    "advantages.+.datasets": {"advantages.+.datasets": SCORE_LABELS_TAG["datasets"][::-1]},
+    **dict.fromkeys(keys("advantages.+.", "label_mode positive_threshold"), THRESHOLD_MODE),
+    "advantages.+.expert_quantile": {"advantages.+.expert_quantile": 0.8},
+    "advantages.+.baseline_lookahead": {"advantages.+.subtract_baseline": True, "advantages.+.baseline_lookahead": 2},
     "advantages.*.critic": {"advantages.*.critic": "other", "critics.other": CRITIC_TAG | {"seed": 99}},
     "advantages.*.datasets": {"advantages.*.datasets": LABELS_TAG["datasets"][::-1]},
     "policies.*.advantage_tag": {"policies.*.advantage_tag": "other", "advantages.other": LABELS_TAG | {"positive_quantile": 0.99}},
@@ -174,6 +227,16 @@ MORE = {
         {"advantages.new": LABELS_TAG | {"positive_quantile": 0.99}},
         {"compute_threshold": 1, "compute_advantages": 2} | REPORT,
     ),
+    "another share of scores looks at no frame again": (
+        {"advantages.new": SCORE_LABELS_TAG | {"rollout_quantile": 0.5}},
+        {"compute_threshold": 1, "compute_advantages": 2} | REPORT,
+    ),
+    "a new ensemble": (
+        {"critics.new": PROGRESS_TAG | {"ensemble_size": 2}},
+        {"train_member": 2, "merge_ensemble": 1, "compute_scores": 2} | REPORT,
+    ),
+    "a smaller ensemble is merged from the members that are there": ({"critics.+.ensemble_size": 2}, ENSEMBLE),
+    "a control leaves the others alone": ({"policies.recap_shuffled.seed": 99}, RECAP),
     "a new returns tag": ({"returns.new": {"failure_reward": -7}}, {"compute_returns": 3} | REPORT),
     "the scripted expert as an arm": (
         {"evaluations.*.policies": [*EVALUATION_TAG["policies"], "expert"]},
@@ -207,7 +270,7 @@ MAPPED = {  # the held-out dataset names its camera as the simulator does, by wa
     "datasets.heldout.camera_map": "arm",
     "policies.filtered.eval_datasets": ["heldout"],
 }
-READERS = CRITIC | {"train_policy": 2, "evaluate_policy": 3}  # the critic and the filtered policy, and what follows from them
+READERS = CRITIC | MEMBERS | ALL_LABELS | LEARNERS  # both critics and the filtered policy, and what follows from them
 MAPS = {
     "another image for a camera": ({"camera_maps.arm": {CAMERA: "observation.images.top"}}, {"cache_frames": 1} | READERS),
     "a camera that no model has": ({"camera_maps.arm": {CAMERA: CAMERA, "observation.images.top": None}}, REPORT),
@@ -233,7 +296,11 @@ def test_new_weights_train_anew(tmp_path: Path) -> None:
     tree = copy_workflow(tmp_path)
     make_weights(tmp_path / "siglip")
     make_weights(tmp_path / "pi05")
-    changes = {"critics.*.model.siglip_path": "siglip", "policies.filtered.model.pretrained_path": "pi05"}
+    changes = {
+        "critics.*.model.siglip_path": "siglip",
+        "critics.+.model.siglip_path": "siglip",
+        "policies.filtered.model.pretrained_path": "pi05",
+    }
     file = tree.experiment("weights", changed(changes))
     tree.finish("--configfile", file)
     (tmp_path / "siglip/README.md").write_text("what the weights are")
@@ -256,23 +323,32 @@ def test_a_script_counts_by_its_content(finished: Tree, edit: str, stale: dict[s
 
 
 def test_every_key_of_the_schema_has_a_case() -> None:
-    assert set(STALE) | set(NO_CASE) == set(leaves(SCHEMA))
+    assert set(STALE) | set(NO_CASE) == set(SCHEMAS)
+
+
+def name(key: Key) -> str:
+    """``critics.*.k`` of STEAM -> ``critics.+.k``."""
+    return key.path.replace("*", "+", 1) if key.method == "steam" else key.path
+
+
+SCHEMAS = {name(key): key.schema for key in all_keys()}
 
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
-    """The demo with changes by dotted key, ``*`` for the entry that is changed."""
+    """The demo with changes by dotted key, ``*`` and ``+`` for the entries that are changed."""
     return demo_with({concrete(key): value for key, value in changes.items()})
 
 
 def concrete(key: str) -> str:
     """``datasets.*.weight`` -> ``datasets.rollouts.weight``."""
     section, *rest = key.split(".")
-    return ".".join([section, *(ENTRIES[section] if part == "*" else part for part in rest)])
+    entry = {"*": ENTRIES.get(section), "+": STEAM_ENTRIES.get(section)}
+    return ".".join([section, *(entry.get(part, part) for part in rest)])
 
 
 def another_value(key: str) -> Any:
     """A legal value of the key that the demo does not have."""
-    value, schema = FILLED, dict(leaves(SCHEMA))[key]
+    value, schema = FILLED, SCHEMAS[key]
     for part in concrete(key).split("."):
         value = (value or {}).get(part)
     if "enum" in schema:
@@ -284,16 +360,3 @@ def another_value(key: str) -> Any:
     if isinstance(value, float):
         return value / 2 or 0.25
     return value * 2 or 1 if value else 1
-
-
-def leaves(node: dict[str, Any], key: str = "") -> dict[str, dict[str, Any]]:
-    """Return {dotted key: its schema}, with ``*`` for names that users choose."""
-    if "$ref" in node:
-        node = SCHEMA["$defs"][node["$ref"].removeprefix("#/$defs/")] | node
-    if isinstance(node.get("additionalProperties"), dict):
-        return leaves(node["additionalProperties"], f"{key}.*")
-    if "properties" not in node:
-        return {key: node}
-    return {
-        path: leaf for name, child in node["properties"].items() for path, leaf in leaves(child, f"{key}.{name}".removeprefix(".")).items()
-    }

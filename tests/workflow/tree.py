@@ -98,7 +98,20 @@ class Tree:
 
 
 TARGETS = {
-    *("all", "datasets", "returns", "critics", "values", "advantages", "policies", "evaluations", "report", "mixture", "publish_stats"),
+    *(
+        "all",
+        "datasets",
+        "returns",
+        "critics",
+        "values",
+        "scores",
+        "advantages",
+        "policies",
+        "evaluations",
+        "report",
+        "mixture",
+        "publish_stats",
+    ),
     "total",
 }
 

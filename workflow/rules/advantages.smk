@@ -1,6 +1,7 @@
 """Advantages and labels: how much better than expected each frame was, and which frames count as positive. No accelerator.
 
-Reads    <results>/episodes/, {meta}/returns_{tag}.parquet, {meta}/values_{critic}.parquet, <results>/critics/{critic}/normalizer.json
+Reads    <results>/episodes/, <results>/critics/{critic}/
+         {meta}/returns_{tag}.parquet and {meta}/values_{critic}.parquet, or {meta}/scores_{critic}.parquet by a progress critic
 Writes   <results>/thresholds/{tag}.yaml          threshold of each pool and the positive rates that came out
          {meta}/advantages_{tag}.parquet
 """
@@ -9,10 +10,9 @@ Writes   <results>/thresholds/{tag}.yaml          threshold of each pool and the
 rule compute_threshold:
     input:
         script="workflow/scripts/compute_threshold.py",
-        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
+        critic=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/lineage.json",
         episodes=lambda wildcards: episodes_files(EXPERIMENT.advantages[wildcards.tag].datasets),
-        returns=lambda wildcards: returns_of_labels(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
-        values=lambda wildcards: values_of_labels(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
+        judgements=lambda wildcards: judgements(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
     output:
         "<results>/thresholds/{tag}.yaml",
     log:
@@ -20,12 +20,9 @@ rule compute_threshold:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice(EXPERIMENT.advantages[wildcards.tag].datasets, "sidecar_root"),
-            **advantages_slice(wildcards.tag),
-        ),
+        config=lambda wildcards: labels_slice(wildcards.tag, EXPERIMENT.advantages[wildcards.tag].datasets),
         code=code_of("compute_threshold"),
-        critic=lambda wildcards, input: os.path.dirname(input.normalizer),
+        critic=lambda wildcards, input: os.path.dirname(input.critic),
         episodes=lambda wildcards, input: os.path.dirname(input.episodes[0]),
     message:
         "Find the threshold of the labels {wildcards.tag}"
@@ -37,10 +34,9 @@ rule compute_threshold:
 rule compute_advantages:
     input:
         script="workflow/scripts/compute_advantages.py",
-        normalizer=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/normalizer.json",
+        critic=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.advantages[wildcards.tag].critic}/lineage.json",
         episodes=lambda wildcards: episodes_files([dataset_of(wildcards)]),
-        returns=lambda wildcards: returns_of_labels(wildcards.tag, [dataset_of(wildcards)]),
-        values=lambda wildcards: values_of_labels(wildcards.tag, [dataset_of(wildcards)]),
+        judgements=lambda wildcards: judgements(wildcards.tag, [dataset_of(wildcards)]),
         threshold="<results>/thresholds/{tag}.yaml",
     output:
         "{meta}/advantages_{tag}.parquet",
@@ -49,13 +45,10 @@ rule compute_advantages:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=lambda wildcards: slice_json(
-            datasets=datasets_slice([dataset_of(wildcards)], "sidecar_root"),
-            **advantages_slice(wildcards.tag),
-        ),
+        config=lambda wildcards: labels_slice(wildcards.tag, [dataset_of(wildcards)]),
         dataset=dataset_of,
         code=code_of("compute_advantages"),
-        critic=lambda wildcards, input: os.path.dirname(input.normalizer),
+        critic=lambda wildcards, input: os.path.dirname(input.critic),
     message:
         "Compute the advantages {wildcards.tag} of {params.dataset} and label its frames"
     shell:

@@ -5,12 +5,22 @@ import os
 import re
 import sys
 
-from recap_steam.config import EXECUTION_KEYS, EXPERT, arm_name, evaluation_arms, load_experiment, meta_folder
+from recap_steam.config import (
+    ENSEMBLE_KEYS,
+    EXECUTION_KEYS,
+    EXPERT,
+    ProgressCriticConfig,
+    arm_name,
+    evaluation_arms,
+    load_experiment,
+    meta_folder,
+)
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest, digest_listing
 from recap_steam.model_config import weight_folders
 from recap_steam.references import all_datasets, cached_cameras, check_references, labelled_datasets, value_datasets
 from recap_steam.schema import refuse_duplicate_keys, with_defaults
+from recap_steam.steam_checks import member_source
 
 try:
     for file in workflow.configfiles:
@@ -26,6 +36,8 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 
 RESULTS = f"results/{EXPERIMENT.experiment}"
 STATE = f"state/{EXPERIMENT.experiment}"
+STEAM_CRITICS = [tag for tag, critic in EXPERIMENT.critics.items() if isinstance(critic, ProgressCriticConfig)]
+VALUE_CRITICS = [tag for tag in EXPERIMENT.critics if tag not in STEAM_CRITICS]
 DATASET_OF_META = {meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()}
 DATASET_OF_ROOT = {os.path.normpath(dataset.path): name for name, dataset in EXPERIMENT.datasets.items() if dataset.collect}
 
@@ -39,6 +51,8 @@ CRITIC_FILES = [
     "evaluation.json",
     *TOKENIZER_FILES,
 ]
+MEMBER_FILES = [file for file in CRITIC_FILES if file != "normalizer.json"]
+ENSEMBLE_FILES = ["merge_manifest.json", *(file for file in MEMBER_FILES if file != "metrics.jsonl")]
 POLICY_FILES = [
     "model.safetensors",
     "config.json",
@@ -82,6 +96,7 @@ wildcard_constraints:
     tag="[a-z0-9][a-z0-9_]*",
     size="[0-9]+",
     arm=r"plain|w[0-9.e+-]+",
+    member="[0-9]+",
 
 
 # Slices: a job's parameters are the part of the experiment that its stage reads, so that nothing else can rerun it.
@@ -109,29 +124,32 @@ def camera_maps_slice(datasets, cameras):
 
 
 def result_entry(section, tag):
-    """A critic or policy without the keys that do not change what is learned: those are resources of its rule."""
-    return {tag: {key: value for key, value in RAW[section][tag].items() if key not in EXECUTION_KEYS}}
+    """A critic or policy without the keys that do not change what is learned."""
+    return {tag: {key: value for key, value in RAW[section][tag].items() if key not in (*EXECUTION_KEYS, *ENSEMBLE_KEYS)}}
 
 
 def execution_slice(section):
-    """The rest of the entry; no resource can rerun a job."""
+    """The keys of an entry that say how it is computed: as a resource, which can rerun no job."""
     return lambda wildcards: slice_json(**{section: {wildcards.tag: {key: RAW[section][wildcards.tag][key] for key in EXECUTION_KEYS}}})
 
 
 def critic_slice(critic):
-    """A critic and the returns that it learns from."""
-    return {
-        "critics": result_entry("critics", critic),
-        "returns": entries("returns", EXPERIMENT.critics[critic].returns_tag),
-    }
+    """A critic and, for a value critic, the returns that it learns from."""
+    learned = {"critics": result_entry("critics", critic)}
+    return learned if critic in STEAM_CRITICS else learned | {"returns": entries("returns", EXPERIMENT.critics[critic].returns_tag)}
+
+
+def progress_slice(critic):
+    """What the scores of a progress critic mean."""
+    entry = {key: RAW["critics"][critic][key] for key in ("method", "k", "cameras")}
+    return {"critics": {critic: entry | {"model": {"num_bins": RAW["critics"][critic]["model"]["num_bins"]}}}}
 
 
 def advantages_slice(tag):
     """An advantages tag with everything that it is computed from, except datasets."""
-    return {
-        "advantages": entries("advantages", tag),
-        **critic_slice(EXPERIMENT.advantages[tag].critic),
-    }
+    critic = EXPERIMENT.advantages[tag].critic
+    judge = progress_slice(critic) if critic in STEAM_CRITICS else critic_slice(critic)
+    return {"advantages": entries("advantages", tag), **judge}
 
 
 def code_of(script):
@@ -167,13 +185,12 @@ def sidecar_files(kind, tag, datasets):
     return [f"{meta_folder(name, EXPERIMENT.datasets[name])}/{kind}_{tag}.parquet" for name in datasets]
 
 
-def returns_of_labels(tag, datasets):
+def judgements(tag, datasets):
+    """What labels are computed from: returns and values, or the scores of a progress critic."""
     critic = EXPERIMENT.advantages[tag].critic
-    return sidecar_files("returns", EXPERIMENT.critics[critic].returns_tag, datasets)
-
-
-def values_of_labels(tag, datasets):
-    return sidecar_files("values", EXPERIMENT.advantages[tag].critic, datasets)
+    if critic in STEAM_CRITICS:
+        return sidecar_files("scores", critic, datasets)
+    return [*sidecar_files("returns", EXPERIMENT.critics[critic].returns_tag, datasets), *sidecar_files("values", critic, datasets)]
 
 
 def threshold_files(tags):
@@ -181,7 +198,21 @@ def threshold_files(tags):
 
 
 def critic_files(tag):
-    return in_folder(f"{RESULTS}/critics/{tag}", CRITIC_FILES)
+    return in_folder(f"{RESULTS}/critics/{tag}", ENSEMBLE_FILES if tag in STEAM_CRITICS else CRITIC_FILES)
+
+
+def critic_records(tag):
+    """What the report reads of a critic: lineage, held-out evaluation and course of training, the last by member for an ensemble."""
+    folder, names = f"{RESULTS}/critics/{tag}", ["lineage.json", "evaluation.json", "metrics.jsonl"]
+    if tag in VALUE_CRITICS:
+        return in_folder(folder, names)
+    return [*in_folder(folder, names[:2]), *(file for member in member_folders(tag) for file in in_folder(member, names))]
+
+
+def member_folders(tag):
+    """Folders of the members that this workflow trains for a progress critic; none if it merges members that are there."""
+    config = EXPERIMENT.critics[tag]
+    return [] if config.members else [f"{RESULTS}/critics/{tag}/members/{member}" for member in range(config.ensemble_size)]
 
 
 def policy_files(tag):
@@ -246,9 +277,9 @@ def policy_datasets(wildcards):
 
 
 def training_slice(wildcards):
-    """A critic, its returns and its datasets; held-out ones have no weight."""
+    """A critic, its datasets and, for a value critic, its returns and where they are; held-out datasets have no weight."""
     config = EXPERIMENT.critics[wildcards.tag]
-    keys = ("camera_map", "sidecar_root")
+    keys = ("camera_map",) if wildcards.tag in STEAM_CRITICS else ("camera_map", "sidecar_root")
     return slice_json(
         datasets=datasets_slice(config.eval_datasets, *keys) | datasets_slice(config.datasets, *keys, "weight"),
         camera_maps=camera_maps_slice(all_datasets(config), config.cameras),
@@ -263,6 +294,45 @@ def values_slice(wildcards):
         datasets=datasets_slice([name], "camera_map"),
         camera_maps=camera_maps_slice([name], EXPERIMENT.critics[wildcards.tag].cameras),
     )
+
+
+def labels_slice(tag, datasets):
+    """An advantages tag and datasets with their sidecars; a progress critic's cameras are part of what its scores mean."""
+    critic = EXPERIMENT.advantages[tag].critic
+    if critic not in STEAM_CRITICS:
+        return slice_json(datasets=datasets_slice(datasets, "sidecar_root"), **advantages_slice(tag))
+    return slice_json(
+        datasets=datasets_slice(datasets, "sidecar_root", "camera_map"),
+        camera_maps=camera_maps_slice(datasets, EXPERIMENT.critics[critic].cameras),
+        **advantages_slice(tag),
+    )
+
+
+def scores_slice(wildcards):
+    """A dataset, how the critic's cameras are called there, and what the scores must mean."""
+    name = dataset_of(wildcards)
+    return slice_json(
+        datasets=datasets_slice([name], "camera_map"),
+        camera_maps=camera_maps_slice([name], EXPERIMENT.critics[wildcards.tag].cameras),
+        **progress_slice(wildcards.tag),
+    )
+
+
+def trained_members(wildcards):
+    """The files that stand for the members' folders, which are written whole."""
+    return [f"{folder}/model.safetensors" for folder in member_folders(wildcards.tag)]
+
+
+def members_of(wildcards):
+    """Arguments that name the members of an ensemble, in order."""
+    members = EXPERIMENT.critics[wildcards.tag].members or member_folders(wildcards.tag)
+    return [argument for member in members for argument in ("--member", member)]
+
+
+def members_listing(wildcards):
+    """Digest over the files of members that were there before, so that new ones are merged anew."""
+    members = EXPERIMENT.critics[wildcards.tag].members
+    return digest_listing([member_source(member)[0] for member in members], (".json", ".safetensors")) if members else None
 
 
 def weights_listing(model):

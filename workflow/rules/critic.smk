@@ -1,4 +1,4 @@
-"""Critics: training, and one value for every frame.
+"""Value critics (method recap): training, and one value for every frame.
 
 Reads    <results>/episodes/, <results>/frames/, {meta}/returns_{tag}.parquet
 Writes   <results>/critics/{tag}/               weights, configuration, return scale, lineage, metrics, held-out evaluation
@@ -22,6 +22,8 @@ rule train_critic:
         ),
     output:
         in_folder("<results>/critics/{tag}", CRITIC_FILES),
+    wildcard_constraints:
+        tag=one_of(VALUE_CRITICS),
     log:
         "<logs>/train_critic/{tag}.log",
     benchmark:
@@ -55,6 +57,8 @@ rule compute_values:
         frames=lambda wildcards: frames_files([dataset_of(wildcards)], EXPERIMENT.critics[wildcards.tag].model.image_size),
     output:
         "{meta}/values_{tag}.parquet",
+    wildcard_constraints:
+        tag=one_of(VALUE_CRITICS),
     log:
         "<logs>/compute_values/{tag}@{meta}.log",
     benchmark:
@@ -82,11 +86,11 @@ rule critics:
     input:
         [critic_files(tag) for tag in EXPERIMENT.critics],
     message:
-        "Every critic"
+        "Every critic, of both methods"
 
 
 rule values:
     input:
-        [sidecar_files("values", tag, value_datasets(EXPERIMENT, tag)) for tag in EXPERIMENT.critics],
+        [sidecar_files("values", tag, value_datasets(EXPERIMENT, tag)) for tag in VALUE_CRITICS],
     message:
-        "Values of every dataset that a critic learned from, is judged on or labels"
+        "Values of every dataset that a value critic learned from, is judged on or labels"

@@ -10,16 +10,11 @@ rule build_report:
         rules.datasets.input,
         rules.returns.input,
         rules.values.input,
+        rules.scores.input,
         rules.advantages.input,
         rules.evaluations.input,
         script="workflow/scripts/build_report.py",
-        critics=[
-            in_folder(
-                f"{RESULTS}/critics/{tag}",
-                ["lineage.json", "metrics.jsonl", "evaluation.json"],
-            )
-            for tag in EXPERIMENT.critics
-        ],
+        critics=[critic_records(tag) for tag in EXPERIMENT.critics],
         policies=[in_folder(f"{RESULTS}/policies/{tag}", ["lineage.json", "metrics.jsonl"]) for tag in EXPERIMENT.policies],
         thresholds=threshold_files(EXPERIMENT.advantages),
     output:
