@@ -1,15 +1,18 @@
-"""A small experiment on real files: demonstrations and rollouts, returns, a critic's folder and its values, one label tag."""
+"""A small experiment on real files: demonstrations and rollouts, and two label tags: by a critic's values, and by scores of an ensemble."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from recap_steam.config import Experiment, load_experiment
+from recap_steam.critics.member_scores import certainly_back, ensemble_columns
+from recap_steam.critics.pairs import look_ahead
 from recap_steam.dataset.episodes import index_stage, load_episodes
 from recap_steam.dataset.layout import open_dataset
-from recap_steam.labels.inputs import critic_digest
+from recap_steam.labels.inputs import critic_digest, ensemble_digest
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.labels.returns import returns_stage
 from recap_steam.labels.stages import advantages_stage, threshold_stage
@@ -19,6 +22,7 @@ from tests.datasets import write_v21, write_v30
 
 TASKS = ("open the drawer", "close the drawer")
 SUCCESS = [True, False, True, False]
+K, NUM_BINS, MEMBERS = 3, 6, 3
 
 
 @dataclasses.dataclass
@@ -27,6 +31,7 @@ class Workspace:
 
     root: Path
     config: dict
+    tag: str = "n2"
 
     @property
     def experiment(self) -> Experiment:
@@ -38,7 +43,7 @@ class Workspace:
 
     @property
     def threshold(self) -> Path:
-        return self.root / "thresholds/n2.yaml"
+        return self.root / f"thresholds/{self.tag}.yaml"
 
     def episodes_path(self, name: str) -> Path:
         return self.root / f"episodes/{name}.parquet"
@@ -75,17 +80,72 @@ class Workspace:
         return output
 
     def label_threshold(self) -> Path:
-        threshold_stage(self.experiment, "n2", self.critic, self.root / "episodes", self.threshold)
+        threshold_stage(self.experiment, self.tag, self.critic, self.root / "episodes", self.threshold)
         return self.threshold
 
     def advantages(self, name: str) -> Path:
-        output = self.sidecar(name, "advantages_n2")
-        advantages_stage(self.experiment, name, "n2", self.critic, self.episodes_path(name), self.threshold, output)
+        output = self.sidecar(name, f"advantages_{self.tag}")
+        advantages_stage(self.experiment, name, self.tag, self.critic, self.episodes_path(name), self.threshold, output)
         return output
 
     def leftovers(self) -> list[str]:
         """Half-written files, wherever they are."""
         return [str(path) for path in self.root.rglob("*.tmp")]
+
+
+class SteamWorkspace(Workspace):
+    """The same files, labelled by scores."""
+
+    @property
+    def critic(self) -> Path:
+        return self.root / "ensemble"
+
+    @property
+    def labels(self) -> dict:
+        return self.config["advantages"][self.tag]
+
+    def train_ensemble(self, **card: object) -> None:
+        """Write what labels need of an ensemble's folder."""
+        self.critic.mkdir(exist_ok=True)
+        (self.critic / "config.json").write_text(json.dumps(card))
+        (self.critic / "lineage.json").write_text(Lineage("merge_ensemble", "order", None, {}, {}, {}, "").to_json())
+
+    def probabilities(self, name: str) -> np.ndarray:
+        """Distributions of the members over bins, (members, F, num_bins): drawn, and certainly back where no look-ahead is full."""
+        judged = self.look_ahead(name) > 0
+        rng = np.random.default_rng([5, *name.encode()])
+        found = rng.dirichlet(np.ones(NUM_BINS), (MEMBERS, len(judged)))
+        found[:, ~judged] = certainly_back(MEMBERS, int((~judged).sum()), NUM_BINS)
+        return found
+
+    def look_ahead(self, name: str) -> np.ndarray:
+        lengths = self.episodes(name).length
+        return np.repeat(look_ahead(lengths, K, None), lengths)
+
+    def scores(self, name: str, change: dict[str, np.ndarray] | None = None, **lineage: object) -> Path:
+        """Write the scores of a dataset: drawn ones, with ``change`` of columns; ``lineage`` changes fields, or keys of parameters."""
+        episodes, output = self.episodes(name), self.sidecar(name, "scores_order")
+        columns = ensemble_columns(self.probabilities(name), K) | {"look_ahead": self.look_ahead(name)} | (change or {})
+        columns = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+        parameters = {"k": K, "num_bins": NUM_BINS, "ensemble_size": MEMBERS, "cameras": {"c": "c"}, "length_scale": None}
+        parameters |= {key: lineage.pop(key) for key in parameters if key in lineage}
+        inputs = {"critic": ensemble_digest(self.critic)}
+        made = Lineage("compute_scores", "order", episodes.fingerprint, parameters, inputs, {}, "")
+        write_sidecar(output, "scores", columns, episodes, dataclasses.replace(made, **lineage))
+        return output
+
+
+@pytest.fixture
+def scored(workspace) -> SteamWorkspace:
+    critic = {key: value for key, value in workspace.config["critics"]["value"].items() if key != "returns_tag"}
+    workspace.config["critics"]["order"] = {**critic, "method": "steam", "k": K, "model": {"image_size": 16, "num_bins": NUM_BINS}}
+    labels = {"critic": "order", "datasets": ["demos", "rollouts"], "label_mode": "quantile", "rollout_quantile": 0.4}
+    workspace.config["advantages"]["best40"] = labels
+    made = SteamWorkspace(workspace.root, workspace.config, "best40")
+    made.train_ensemble()
+    for name in ("demos", "rollouts"):
+        made.scores(name)
+    return made
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from recap_steam.schema import with_defaults
 SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
 
 
-def run(script, workspace, *arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(with_defaults(workspace.config)), *arguments]
+def run(script, workspace, *arguments, config: dict | None = None) -> subprocess.CompletedProcess:
+    """Run a script on the whole experiment, or on a slice ``config``."""
+    config = config or with_defaults(workspace.config)
+    command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(config), *arguments]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True)
 
 
@@ -58,3 +60,36 @@ def test_a_broken_sidecar_ends_in_one_line_and_no_output(workspace, broken):
     [line] = finished.stderr.splitlines()
     assert line.startswith(f"error: {path}: ") and "; run Snakemake again with " in line
     assert not output.exists() and not workspace.leftovers()
+
+
+def steam_slice(scored) -> dict:
+    """What the workflow passes to the two rules for a STEAM tag."""
+    raw = with_defaults(scored.config)
+    datasets = {
+        name: {key: entry[key] for key in ("path", "type", "sidecar_root", "camera_map")} for name, entry in raw["datasets"].items()
+    }
+    critic = raw["critics"]["order"]
+    critic = {key: critic[key] for key in ("method", "k", "cameras")} | {"model": {"num_bins": critic["model"]["num_bins"]}}
+    labels = {scored.tag: raw["advantages"][scored.tag]}
+    return {"datasets": datasets, "camera_maps": {}, "critics": {"order": critic}, "advantages": labels}
+
+
+def test_labels_from_scores_by_the_same_two_scripts(scored):
+    labels, part = ("--tag", scored.tag, "--critic-dir", scored.critic), steam_slice(scored)
+    output = scored.sidecar("rollouts", f"advantages_{scored.tag}")
+    arguments = {
+        "compute_threshold": (*labels, "--episodes-dir", scored.root / "episodes", "--output", scored.threshold),
+        "compute_advantages": (
+            *("--dataset", "rollouts", *labels, "--episodes", scored.episodes_path("rollouts")),
+            *("--threshold", scored.threshold, "--output", output),
+        ),
+    }
+    for script, options in arguments.items():
+        finished = run(script, scored, *options, config=part)
+        assert finished.returncode == 0, finished.stderr
+    assert output.exists() and not scored.leftovers()
+    scored.scores("rollouts", k=4)
+    finished = run("compute_advantages", scored, *arguments["compute_advantages"], config=part)
+    assert finished.returncode == 1
+    [line] = finished.stderr.splitlines()
+    assert line.startswith("error: ") and "parameters.k is 4, needed is 3" in line
