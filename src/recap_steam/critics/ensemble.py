@@ -92,7 +92,7 @@ def open_member(raw: str) -> Member:
     if index is None and size > 1:
         raise UserError(f"{folder}: an ensemble of {size}; give one of its members, {folder}:0 to {folder}:{size - 1}")
     if (index or 0) >= size:
-        raise UserError(f"{raw}: there are {size} members, so the last index is {size - 1}; give another")
+        raise UserError(f"{raw}: there is no such member; the last index is {size - 1}")
     member = Member(raw, folder, (index or 0) if lineage.stage == MERGED else None, card, lineage)
     with torch.device("meta"):  # shapes only
         shapes = shapes_of(ProgressCritic(card.architecture).state_dict())

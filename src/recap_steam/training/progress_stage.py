@@ -58,10 +58,9 @@ def _read(experiment: Experiment, tag: str, name: str, episodes_dir: Path, frame
     source = Source.read(experiment, config, name, episodes_dir, frames_dir)
     eligible = eligible_episodes(source.episodes, config.min_episode_length, config.only_success and kind == "rollout")
     if name in config.datasets and not eligible.any():
-        long = f"at least {config.min_episode_length} frames"
-        raise config_error(
-            f"critics.{tag}.datasets", f"'{name}' has no {'success' if config.only_success else 'episode'} of {long}; remove it"
-        )
+        wanted = "successful episode" if config.only_success and kind == "rollout" else "episode"
+        message = f"'{name}' has no {wanted} of {config.min_episode_length} frames or more; remove it"
+        raise config_error(f"critics.{tag}.datasets", message)
     return PairSource(**vars(source), eligible=eligible)
 
 

@@ -1,6 +1,10 @@
+from pathlib import Path
+
 import pytest
 
+from recap_steam.critics.ensemble import merge_stage
 from recap_steam.training.critic_stage import train_critic_stage
+from recap_steam.training.progress_stage import train_member_stage
 from tests.unit.critics.experiment import Files, make
 
 
@@ -16,3 +20,20 @@ def critic_dir(files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("critic")
     train_critic_stage(files.experiment, "value", files.episodes, files.frames, folder / "state", folder / "value")
     return folder / "value"
+
+
+@pytest.fixture(scope="session")
+def members(files, tmp_path_factory) -> list[Path]:
+    """Folders of two members of a progress critic; do not change them."""
+    folder, run = tmp_path_factory.mktemp("members"), files.with_progress()
+    for number in range(2):
+        train_member_stage(run.experiment, "progress", number, run.episodes, run.frames, folder / f"state{number}", folder / str(number))
+    return [folder / str(number) for number in range(2)]
+
+
+@pytest.fixture(scope="session")
+def ensemble_dir(members, tmp_path_factory) -> Path:
+    """The ensemble of ``members``; do not change it."""
+    folder = tmp_path_factory.mktemp("ensemble") / "progress"
+    merge_stage([str(member) for member in members], folder, overwrite=False)
+    return folder

@@ -24,6 +24,19 @@ CRITIC = {
     "eval_interval": 3,
     "save_interval": 3,
 }
+PROGRESS = {
+    "method": "steam",
+    "k": 2,
+    "datasets": ["demonstrations"],
+    "eval_datasets": ["heldout"],
+    "cameras": [CAMERA],
+    "model": {"image_size": 16, "siglip_config": SIGLIP, "gemma3_config": GEMMA3, "max_token_len": 32, "fusion_hidden_dim": 16},
+    "optim": {"lr": 3e-3, "lr_warmup_steps": 2},
+    "max_steps": 6,
+    "global_batch_size": 8,
+    "eval_interval": 3,
+    "save_interval": 3,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +66,10 @@ class Files:
 
     def with_critic(self, **changes) -> "Files":
         return dataclasses.replace(self, raw={**self.raw, "critics": {"value": {**CRITIC, **changes}}})
+
+    def with_progress(self, **changes) -> "Files":
+        """With a progress critic ``progress`` beside."""
+        return dataclasses.replace(self, raw={**self.raw, "critics": {**self.raw["critics"], "progress": {**PROGRESS, **changes}}})
 
     def with_two_cameras(self, *front_only: str, **changes) -> "Files":
         """A critic that sees front and wrist; the robots of the datasets ``front_only`` lack the wrist camera."""

@@ -5,9 +5,10 @@ import dataclasses
 import torch
 
 from recap_steam import devices
-from recap_steam.critics.architecture import Architecture
+from recap_steam.critics.architecture import Architecture, ProgressArchitecture
 from recap_steam.critics.model import ValueCritic
-from recap_steam.model_config import CriticModelConfig
+from recap_steam.critics.progress_model import ProgressCritic
+from recap_steam.model_config import CriticModelConfig, ProgressModelConfig
 
 SIGLIP = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
 GEMMA3 = {
@@ -37,6 +38,20 @@ MODEL = CriticModelConfig(
 )
 
 
+TOWERS = {name: getattr(MODEL, name) for name in ("siglip_path", "gemma3_path", "tokenizer_path", "siglip_config", "gemma3_config")}
+PROGRESS_MODEL = ProgressModelConfig(
+    **TOWERS,
+    image_size=16,
+    num_bins=4,
+    fusion_hidden_dim=12,
+    label_smoothing=0.05,
+    dropout=0.0,
+    freeze_vision_encoder=False,
+    freeze_language_model=False,
+    max_token_len=16,
+)
+
+
 def architecture(**changes) -> Architecture:
     return Architecture.from_config(dataclasses.replace(MODEL, **changes))
 
@@ -52,3 +67,20 @@ def batch(n: int = 3, cameras: int = 2, tokens: int = 5) -> tuple[torch.Tensor, 
     images = torch.rand(n * cameras, 3, 16, 16, generator=generator) * 2 - 1
     camera_mask, token_mask = torch.ones(n, cameras, dtype=torch.bool), torch.ones(n, tokens, dtype=torch.bool)
     return images, torch.arange(n * cameras), camera_mask, torch.randint(4, 300, (n, tokens), generator=generator), token_mask
+
+
+def progress_architecture(**changes) -> ProgressArchitecture:
+    return ProgressArchitecture.from_config(dataclasses.replace(PROGRESS_MODEL, **changes))
+
+
+def progress_critic(seed: int = 0, **changes) -> ProgressCritic:
+    devices.seed(seed)
+    return ProgressCritic(progress_architecture(**changes))
+
+
+def pair_batch(frames: int = 4, cameras: int = 2, tokens: int = 5) -> tuple[torch.Tensor, ...]:
+    """The arguments of a progress critic's forward: each frame with the next and, reversed, the one before, under two prompts."""
+    images, places, camera_mask, ids, mask = batch(frames, cameras, tokens)
+    near, far = torch.arange(frames - 1), torch.arange(1, frames)
+    first, second = torch.cat([near, far]), torch.cat([far, near])
+    return images, places, camera_mask, first, second, ids[:2], mask[:2], torch.arange(len(first)) % 2
