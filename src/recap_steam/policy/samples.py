@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from recap_steam.config import Experiment, PolicyConfig
+from recap_steam.config import Experiment
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.layout import Dataset, open_dataset
 from recap_steam.dataset.vectors import read_vectors
 from recap_steam.errors import UserError
-from recap_steam.sidecar import read_sidecar, sidecar_path
+from recap_steam.policy.labels import policy_labels
 
 STATE = "observation.state"
 
@@ -62,7 +62,8 @@ def load_sources(experiment: Experiment, tag: str, episodes_dir: Path) -> list[S
     """
     policy = experiment.policies[tag]
     selections = select(experiment, tag, policy.datasets, episodes_dir)
-    return _same_robot(tag, [_read(selection, _labels(experiment, policy, selection.episodes)) for selection in selections])
+    labels = [policy_labels(experiment, policy, selection.episodes, selection.rows) for selection in selections]
+    return _same_robot(tag, [_read(*part) for part in zip(selections, labels, strict=True)])
 
 
 def load_held_out(experiment: Experiment, tag: str, episodes_dir: Path, like: Source) -> list[Source]:
@@ -134,17 +135,3 @@ def check_widths(tag: str, column: str, widths: dict[str, int]) -> None:
     """Raise UserError where datasets of policy ``tag`` have vectors of different width."""
     if len(set(widths.values())) > 1:
         raise UserError(f"policies.{tag}.datasets: {column} differ in dimensions ({widths}); a policy needs datasets of one robot")
-
-
-def _labels(experiment: Experiment, policy: PolicyConfig, episodes: Episodes) -> np.ndarray | None:
-    """Advantage labels (F,) bool. A demonstration is positive; those that no tag labels need no sidecar to say so."""
-    if policy.advantage_tag is None:
-        return None
-    name, labels = episodes.dataset, experiment.advantages[policy.advantage_tag]
-    if name not in labels.datasets and experiment.datasets[name].type == "sft":
-        return np.ones(episodes.num_frames, bool)
-    path = sidecar_path(experiment.datasets[name], name, f"advantages_{policy.advantage_tag}")
-    returns = experiment.returns[experiment.critics[labels.critic].returns_tag]
-    parameters = dataclasses.asdict(labels) | dataclasses.asdict(returns)
-    sidecar = read_sidecar(path, "advantages", episodes, columns=["advantage"], tag=policy.advantage_tag, parameters=parameters)
-    return sidecar.columns["advantage"]

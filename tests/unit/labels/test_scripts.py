@@ -65,9 +65,8 @@ def test_a_broken_sidecar_ends_in_one_line_and_no_output(workspace, broken):
 def steam_slice(scored) -> dict:
     """What the workflow passes to the two rules for a STEAM tag."""
     raw = with_defaults(scored.config)
-    datasets = {
-        name: {key: entry[key] for key in ("path", "type", "sidecar_root", "camera_map")} for name, entry in raw["datasets"].items()
-    }
+    keys = ("path", "type", "sidecar_root", "camera_map")
+    datasets = {name: {key: entry[key] for key in keys} for name, entry in raw["datasets"].items()}
     critic = raw["critics"]["order"]
     critic = {key: critic[key] for key in ("method", "k", "cameras")} | {"model": {"num_bins": critic["model"]["num_bins"]}}
     labels = {scored.tag: raw["advantages"][scored.tag]}

@@ -382,6 +382,14 @@ def test_stage_writes_a_folder_that_acts_and_a_rerun_changes_nothing(files, tmp_
     assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+def test_a_control_trains_on_labels_of_its_own_and_says_so(files, tmp_path):
+    folder = run(files, tmp_path, "recap", experiment=load(files, recap={"label_control": "all_positive"}))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert sum(row["train/count_negative"] for row in rows) == 0
+    lineage = json.loads((folder / "lineage.json").read_text())
+    assert lineage["parameters"]["policy"]["label_control"] == "all_positive" and "advantages/rollouts" in lineage["inputs"]
+
+
 def test_held_out_frames_are_measured_at_every_evaluation(files, tmp_path):
     """They have no labels, and their robot lacks a camera."""
     experiment = load(files, wide={"eval_datasets": ["held_out"], "eval_interval": 2, "micro_batch_size": 4, "eval": {"max_samples": 6}})
