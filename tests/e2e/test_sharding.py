@@ -46,6 +46,14 @@ def test_so_do_four(four, name):
     assert found["weights"] < 0.01 * found["moved"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_operations_are_those_of_the_whole_model_without_what_is_recomputed(two, dtype):
+    counts = {name: two[f"{name}/{dtype}"]["flops"] for name in MODELS}
+    assert all(whole == sharded > 0 for whole, sharded in counts.values())
+    assert counts["critic, checkpointing"] == counts["critic, compiled"] == counts["critic"]
+    assert counts["pi05, expert only, checkpointing"] < counts["pi05"]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_bf16_in_two_processes_is_bf16_in_one(two, name):
     found, exact = two[f"{name}/bfloat16"], two[f"{name}/float32"]
