@@ -1,7 +1,7 @@
 """The full-size critic and a pi0.5 of reduced depth on one accelerator: is bf16 right, how fast, in how much memory?
 
 `python benchmarks/gpu.py` is made to take less than 5 minutes on one device. It needs no files: weights are random, images are noise. Where
-torch sees no accelerator it says so and ends with 0. `--smoke` runs the same functions on small models, on whatever there is. It ends with 1
+torch sees no accelerator it says so and ends with 0. `--smoke` runs the same functions on small models anywhere. It ends with 1
 where bf16 differs from fp32 by more than the tolerances: relative difference of the loss, cosine between the gradients of the worst part.
 """
 
