@@ -47,7 +47,7 @@ def build(name: str, checkpointing: bool = False, freeze_vlm: bool = False, **ch
         if ".dense." in parameter_name:  # zero at first: nothing would depend on the prompt
             nn.init.normal_(parameter, std=0.3)
     if checkpointing:
-        model.gradient_checkpointing_enable()
+        pi05.enable_gradient_checkpointing(model)
     return model
 
 
