@@ -1,8 +1,8 @@
 """The full-size critic and a pi0.5 of reduced depth on one accelerator: is bf16 right, how fast, in how much memory?
 
-`python benchmarks/gpu.py` takes less than 5 minutes on one device and needs no files: weights are random, images are noise. Where torch
-sees no accelerator it says so and ends with 0. `--smoke` runs the same functions on small models, on whatever there is. It ends with 1
-where bf16 differs from fp32 by more than the tolerances: relative difference of the loss, cosine between the gradients.
+`python benchmarks/gpu.py` is made to take less than 5 minutes on one device. It needs no files: weights are random, images are noise. Where
+torch sees no accelerator it says so and ends with 0. `--smoke` runs the same functions on small models anywhere. It ends with 1
+where bf16 differs from fp32 by more than the tolerances: relative difference of the loss, cosine between the gradients of the worst part.
 """
 
 import argparse
@@ -71,13 +71,15 @@ def run(data: CachedDataset, smoke: bool) -> list[tuple[str, bool]]:
     """Measure both models one after the other and print their tables; return the lines of the checks and whether they are met."""
     from reduced_pi05 import policy_training
 
+    from recap_steam.policy.pi05 import enable_gradient_checkpointing
+
     micro_batches, recomputed = ([2], [4]) if smoke else ([8, 32], [32, 128])
     critic = critic_training(data)
     checks = measure("critic", critic, critic.model.enable_gradient_checkpointing, data.folder, micro_batches, recomputed)
     print_value_pass(critic)
     del critic
     policy = policy_training(data)
-    return checks + measure("pi0.5", policy, policy.model.gradient_checkpointing_enable, data.folder, micro_batches, recomputed)
+    return checks + measure("pi0.5", policy, lambda: enable_gradient_checkpointing(policy.model), data.folder, micro_batches, recomputed)
 
 
 def measure(

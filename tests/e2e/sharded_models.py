@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from recap_steam import devices
 from recap_steam.devices import accelerator
+from recap_steam.training.flops import ModelFlops
 from recap_steam.training.optim import build_optimizer
 from recap_steam.training.state import full_weights
 from tests.unit.critics import small
@@ -46,7 +47,7 @@ def build(name: str, checkpointing: bool = False, freeze_vlm: bool = False, **ch
         if ".dense." in parameter_name:  # zero at first: nothing would depend on the prompt
             nn.init.normal_(parameter, std=0.3)
     if checkpointing:
-        model.gradient_checkpointing_enable()
+        pi05.enable_gradient_checkpointing(model)
     return model
 
 
@@ -91,6 +92,12 @@ class Run:
         self.losses.append(value.item())
 
 
+def flops(run: Run) -> int:
+    with torch.compiler.set_stance("force_eager"), ModelFlops() as counter:
+        loss(run.model, run.name).backward()
+    return counter.total
+
+
 def held(tensors: list[Tensor]) -> float:
     """Share of the elements that lies in this process."""
     return sum(tensor.to_local().numel() for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
@@ -114,6 +121,7 @@ def compare(name: str, compiled: bool = False, **options) -> dict:
     for _ in range(2):
         whole.step()
         sharded.step()
+    report["flops"] = [flops(whole), flops(sharded)]
     if not name.startswith("critic"):
         report["actions"] = (act(whole.model) - act(sharded.model)).abs().max().item()
     weights = full_weights(sharded.model)

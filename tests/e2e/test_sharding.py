@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.launching import finish, start
 from tests.e2e.sharded_models import MODELS
 
-CRITICS = tuple(name for name in MODELS if name.startswith("critic"))
+FEW = ("critic", "critic, VLM frozen")  # in four processes
 
 
 def report(folder: Path, processes: int, names: tuple[str, ...]) -> dict:
@@ -25,7 +25,7 @@ def two(tmp_path_factory) -> dict:
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory) -> dict:
-    return report(tmp_path_factory.mktemp("four"), 4, CRITICS)
+    return report(tmp_path_factory.mktemp("four"), 4, FEW)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -38,12 +38,20 @@ def test_two_processes_train_the_model_of_one(two, name):
     assert found.get("actions", 0.0) < 1e-4
 
 
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize("name", FEW)
 def test_so_do_four(four, name):
     found = four[f"{name}/float32"]
     for whole, sharded in (found["losses"], found["norms"]):
         np.testing.assert_allclose(sharded, whole, rtol=1e-5)
     assert found["weights"] < 0.01 * found["moved"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_operations_are_those_of_the_whole_model_without_what_is_recomputed(two, dtype):
+    counts = {name: two[f"{name}/{dtype}"]["flops"] for name in MODELS}
+    assert all(whole == sharded > 0 for whole, sharded in counts.values())
+    assert counts["critic, checkpointing"] == counts["critic, compiled"] == counts["critic"]
+    assert counts["pi05, expert only, checkpointing"] < counts["pi05"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -59,7 +67,7 @@ def test_bf16_in_two_processes_is_bf16_in_one(two, name):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_defect_23_every_process_holds_its_share_of_fp32_weights_and_moments(two, four, dtype):
     for processes, reports in ((2, two), (4, four)):
-        for name in CRITICS:
+        for name in FEW:
             found = reports[f"{name}/{dtype}"]
             assert found["dtypes"] == ["torch.float32"]
             np.testing.assert_allclose(found["held"], 1 / processes, rtol=0.02)

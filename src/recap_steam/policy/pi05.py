@@ -12,7 +12,7 @@ import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.pi05 import modeling_pi05
 from lerobot.policies.pi05.configuration_pi05 import PI05Config
-from lerobot.policies.pi05.modeling_pi05 import PI05Policy
+from lerobot.policies.pi05.modeling_pi05 import PI05Policy, PI05Pytorch
 from transformers.initialization import no_init_weights
 
 from recap_steam.errors import UserError
@@ -112,6 +112,16 @@ def build(config: PI05Config, small: SmallPi05Config | None, initialise: bool) -
     for parameter in unread_parameters(policy):
         parameter.requires_grad_(False)
     return policy
+
+
+def enable_gradient_checkpointing(model: PI05Pytorch) -> None:
+    """While training, recompute the activations of every layer in the backward pass instead of keeping them.
+
+    lerobot's own switch also recomputes the stack of layers as a whole, so each layer twice, and under FSDP2 gathers all of them at once.
+    """
+    trunk = model.paligemma_with_expert
+    trunk.gemma_expert.model.gradient_checkpointing = True  # what the joint loop over prefix and expert layers asks
+    trunk.paligemma.model.vision_tower.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
 
 
 def unread_parameters(policy: PI05Policy) -> list[torch.nn.Parameter]:

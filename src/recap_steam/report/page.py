@@ -24,9 +24,10 @@ SUCCESS_NOTE = (
 CRITIC_NOTE = (
     "The time-only and the constant predictor see no image: the training targets by time in the episode, and all of them. A critic that "
     "does not beat the time-only predictor has learned nothing about outcomes that a clock does not know. A critic that is much better on "
-    "training frames than held out over-fits; that is said here where the gap is more than a fifth of the held-out error. Bin accuracy: "
-    "the most likely bin is the target's; bins are narrow, so it is low. Success AUC: the chance that the value ranks a frame of a success "
-    "above one of a failure at the same tenth of the episode, mean over the tenths. All numbers: evaluation.json."
+    "training frames than held out over-fits; that is said here where the gap is more than a fifth of the held-out error. Held-out data "
+    "that are harder than the training data widen it, too. Bin accuracy: the most likely bin is the target's; bins are narrow, so it is "
+    "low. Success AUC: the chance that the value ranks a frame of a success above one of a failure at the same tenth of the episode, mean "
+    "over the tenths. All numbers: evaluation.json."
 )
 LABEL_NOTE = (
     "A frame is positive when its advantage reaches the threshold, when it belongs to a demonstration, or, by option, to an intervention."

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from recap_steam.config import CriticConfig
+from recap_steam.config import CriticConfig, camera_keys
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.policy.routing import BRANCHES
@@ -85,8 +85,9 @@ def _dataset_curves(results: Results, critic: str, config: CriticConfig, dataset
     episodes = results.episodes(dataset)
     target = normalizer.normalize(returns.columns["return"], episodes.prompt_codes(), episodes.tasks)
     cache = results.frames(dataset, config.model.image_size)
+    camera = next(key for key in camera_keys(results.experiment, dataset, config.cameras).values() if key is not None)
     chosen = [position for outcome in (True, False) if (position := _first(episodes, outcome)) is not None]
-    return [_curve(episodes, position, value.columns["value"], target, cache, config.cameras[0]) for position in chosen]
+    return [_curve(episodes, position, value.columns["value"], target, cache, camera) for position in chosen]
 
 
 def _first(episodes: Episodes, success: bool) -> int | None:

@@ -230,8 +230,9 @@ def _reduce(sums: Metrics, norm: Tensor, terminated: bool) -> tuple[dict[str, fl
 
 
 def _better(metrics: dict[str, float], best: dict[str, float], name: str, direction: str) -> bool:
+    """Whether ``metrics`` are to be exported rather than the earlier ``best``. A metric that is never a number chooses the last."""
     new, old = metrics[name], best[name]
-    return math.isfinite(new) and (not math.isfinite(old) or (new < old if direction == "min" else new > old))
+    return not math.isfinite(old) or (math.isfinite(new) and (new < old if direction == "min" else new > old))
 
 
 @contextlib.contextmanager

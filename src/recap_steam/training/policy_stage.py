@@ -53,7 +53,7 @@ def train_policy_stage(
         views = {source.name: _views(experiment, config, source, frames_dir) for source in [*training, *held_out]}
         policy, processors, tokenizer = _start(experiment, tag, training, norm_stats, init_dir)
         if config.gradient_checkpointing:
-            policy.model.gradient_checkpointing_enable()  # a switch of the modules, not of config.json
+            pi05.enable_gradient_checkpointing(policy.model)  # a switch of the modules, not of config.json
         weights = mixture_weights(experiment, config, [len(source.selected) for source in training])
         trainable = PolicyTraining(config, policy, processors, tokenizer, training, held_out, views, weights)
         inputs = _inputs(experiment, tag, [*training, *held_out], views, norm_stats, init_dir)

@@ -222,4 +222,4 @@ def test_resize_is_that_of_pi05(shape):
     """Golden values: lerobot 0.6.1, ``policies.common.vla_utils.resize_with_pad_torch`` on the float image, 32 pixels."""
     golden = np.load(Path(__file__).parents[2] / "data/golden/resize_with_pad.npz")[f"{shape[0]}x{shape[1]}"]
     picture = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    assert np.abs(resize_with_pad(picture, 32) - golden).max() <= 0.501  # the same geometry, rounded to levels
+    assert np.abs(resize_with_pad(picture, 32) - golden).max() <= 1.001  # the same geometry, rounded to levels by fixed-point arithmetic

@@ -93,7 +93,7 @@ def test_exactly_the_right_parameters_change(flags, checkpointing):
     policy = pi05.build(config, SMALL, initialise=True)
     perturb(policy)
     if checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        pi05.enable_gradient_checkpointing(policy.model)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
     optimizer = torch.optim.SGD([parameter for parameter in policy.parameters() if parameter.requires_grad], lr=0.1)
     policy.train()
@@ -105,12 +105,18 @@ def test_exactly_the_right_parameters_change(flags, checkpointing):
 
 def test_defect_22_gradient_checkpointing_recomputes_on_every_step_with_equal_gradients(policy):
     """The reference switches it off at every step."""
-    calls = []
-    policy.model.paligemma_with_expert.gemma_expert.model.layers[1].mlp.register_forward_hook(lambda *_: calls.append(1))
+    calls, trunk = [], policy.model.paligemma_with_expert
+    watched = [
+        trunk.gemma_expert.model.layers[1],
+        trunk.paligemma.model.language_model.layers[0],
+        trunk.paligemma.model.vision_tower.vision_model.encoder.layers[0],
+    ]
+    for layer in watched:
+        layer.self_attn.q_proj.register_forward_hook(lambda *_: calls.append(1))
     gradients, counts = [], []
     for checkpointing in (False, True):
         if checkpointing:
-            policy.model.gradient_checkpointing_enable()
+            pi05.enable_gradient_checkpointing(policy.model)
         for _ in range(3):
             calls.clear()
             policy.train()
@@ -121,7 +127,7 @@ def test_defect_22_gradient_checkpointing_recomputes_on_every_step_with_equal_gr
             counts.append((forward, len(calls)))
             trained = {name: parameter.grad for name, parameter in policy.named_parameters() if parameter.requires_grad}
             gradients.append((loss.detach(), trained))
-    assert counts[:3] == [(1, 1)] * 3 and all(calls > 1 for _, calls in counts[3:])
+    assert counts == [(3, 3)] * 3 + [(3, 6)] * 3
     for loss, trained in gradients[1:]:
         assert torch.equal(loss, gradients[0][0])
         assert all(torch.equal(gradient, gradients[0][1][name]) for name, gradient in trained.items())

@@ -20,7 +20,7 @@ from recap_steam.errors import UserError
 from recap_steam.report import critic_scores, page, provenance, series, tables
 from recap_steam.report.results import Results
 from tests.datasets import image, write_v21
-from tests.experiments import RESULTS, small_config
+from tests.experiments import CAMERA, RESULTS, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
@@ -149,6 +149,16 @@ def test_frames_above_the_curve_are_those_of_its_steps(results):
         drawn = [image(episode, step, size=(16, 16)) for step in curve.frame_steps]
         assert np.array_equal(curve.frames, drawn)
         assert curve.frame_steps[[0, -1]].tolist() == [0, len(curve.value) - 1]
+
+
+def test_frames_are_of_the_first_camera_that_the_robot_has(results):
+    config = small_config()
+    config["camera_maps"] = {"one_arm": {"wrist": None, "front": CAMERA}}
+    config["datasets"]["heldout"]["camera_map"] = "one_arm"
+    config["critics"]["value"]["cameras"] = ["wrist", "front"]
+    mapped = series.value_curves(Results(load_experiment(config), RESULTS))["value"]
+    for curve, plain in zip(mapped, series.value_curves(results)["value"], strict=True):
+        assert np.array_equal(curve.frames, plain.frames)
 
 
 def test_groups_of_frames_are_disjoint_and_complete(results):

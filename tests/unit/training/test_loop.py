@@ -1,6 +1,7 @@
 import contextlib
 import itertools
 import json
+import math
 import os
 
 import pytest
@@ -59,6 +60,19 @@ def test_the_best_checkpoint_by_the_held_out_metric_is_exported(tmp_path):
     worst.model.eval()
     with torch.no_grad():
         assert worst.evaluate() == evaluation
+
+
+@pytest.mark.parametrize(
+    ("measured", "exported"), [([3, 2, 4], 2), ([math.nan, 2, 4], 2), ([3, math.nan, 4], 3), ([math.nan] * 3, math.nan)]
+)
+def test_a_metric_that_is_no_number_never_wins(tmp_path, measured, exported):
+    """A rank correlation with a constant is none; where it never is one, the last checkpoint counts, as without held-out data."""
+    toy, values = Toy(selection=("eval/mae", "min")), iter(measured)
+    toy.evaluate = lambda: {"eval/mae": next(values)}
+    output = run(tmp_path, toy)
+    assert json.loads((output / "evaluation.json").read_text())["eval/mae"] == pytest.approx(exported, nan_ok=True)
+    last = torch.equal(load_file(output / "model.safetensors")["0.weight"], toy.model.state_dict()["0.weight"])
+    assert last == math.isnan(exported)
 
 
 @pytest.mark.parametrize(("micro", "total"), [(3, 8), (16, 8)])

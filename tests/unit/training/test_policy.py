@@ -18,6 +18,7 @@ from recap_steam.dataset.frames import FrameCache, frames_stage
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage
+from recap_steam.policy import pi05
 from recap_steam.policy.flow import image_inputs, sample_losses
 from recap_steam.policy.folder import load_policy, load_serving
 from recap_steam.policy.norm_stats import load_statistics, norm_stats_stage
@@ -332,7 +333,7 @@ def test_a_micro_batch_never_waits_for_the_device(files, checkpointing):
     """Defect 45; neither here nor in lerobot."""
     training = trainable(files, "wide")
     if checkpointing:
-        training.model.gradient_checkpointing_enable()
+        pi05.enable_gradient_checkpointing(training.model)
     training.model.train()
     batch = training.load(np.arange(4), rngs(range(4)))
     with NoHostSync():
