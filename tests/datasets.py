@@ -165,7 +165,7 @@ class _Maker:
             for episode, start, stop in self.interventions:
                 columns["intervene_flag"][start:stop] |= episode == position
         if self.camera_dtype == "image":
-            columns |= {camera: _pngs(self.images(position, camera)) for camera in self.cameras}
+            columns |= {camera: png_array(self.images(position, camera)) for camera in self.cameras}
         table = pa.table(columns)
         return table if self.columns is None else self.columns(table, position)
 
@@ -202,7 +202,8 @@ def _vectors(values: np.ndarray) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).ravel()), values.shape[1])
 
 
-def _pngs(images: np.ndarray) -> pa.StructArray:
+def png_array(images: np.ndarray) -> pa.StructArray:
+    """(n, H, W, 3) uint8 images as lerobot's column of encoded ones."""
     from PIL import Image
 
     encoded = []
