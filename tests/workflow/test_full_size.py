@@ -22,7 +22,8 @@ SHARED = {
 }
 JOBS = {
     "recap": SHARED | {"compute_returns": 3, "train_critic": 1, "compute_values": 3},
-    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3},  # 384 pixels, and 224 of the policy
+    # frames of 384 pixels, and of 224 for the policy
+    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3, "plot_diagnostics": 2},
 }
 WEIGHTS = {  # the files that are read at planning, with the sizes that are published in them
     "siglip2-so400m-patch14-224": {

@@ -19,7 +19,7 @@ THRESHOLDS = VALUES | SCORES | {"compute_values": 2, "compute_scores": 2, "compu
 ADVANTAGES = THRESHOLDS | {"compute_advantages": 4}
 POLICIES = ADVANTAGES | {"compute_norm_stats": 6, "train_policy": 6}
 EVALUATIONS = POLICIES | {"evaluate_policy": 10}
-ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "build_report": 1}
+ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "plot_diagnostics": 2, "build_report": 1}
 PLANS = {
     "all": ALL_JOBS,
     "datasets": COLLECTED,
@@ -150,7 +150,7 @@ def test_one_method_alone_plans_nothing_of_the_other(tree: Tree, method: str, cr
         "evaluate_policy": 4,
         "build_report": 1,
     }
-    jobs = VALUES if method == "recap" else SCORES
+    jobs = VALUES if method == "recap" else SCORES | {"plot_diagnostics": 2}
     assert tree.plan("--configfile", tree.experiment(f"only_{method}", experiment)) == jobs | each
 
 

@@ -29,10 +29,10 @@ RECAP = {"train_policy": 1, "evaluate_policy": 2} | REPORT
 LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 3, "evaluate_policy": 6} | REPORT
 CRITIC = {"train_critic": 1, "compute_values": 3} | LABELS
 RETURNS = {"compute_returns": 3} | CRITIC
-SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 1, "evaluate_policy": 2} | REPORT
+SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2, "train_policy": 1, "evaluate_policy": 2} | REPORT
 ENSEMBLE = {"merge_ensemble": 1, "compute_scores": 3} | SCORE_LABELS
 MEMBERS = {"train_member": 3} | ENSEMBLE
-ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4}
+ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 2}
 LEARNERS = {"train_policy": 5, "evaluate_policy": 9} | REPORT  # all policies that see rollouts
 ROLLOUTS = {
     "index_dataset": 1,
@@ -229,7 +229,7 @@ MORE = {
     ),
     "another share of scores looks at no frame again": (
         {"advantages.new": SCORE_LABELS_TAG | {"rollout_quantile": 0.5}},
-        {"compute_threshold": 1, "compute_advantages": 2} | REPORT,
+        {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2} | REPORT,
     ),
     "a new ensemble": (
         {"critics.new": PROGRESS_TAG | {"ensemble_size": 2}},

@@ -76,6 +76,14 @@ REPORT_FILES = [
     "positive_rate.png",
     "policy_training.png",
 ]
+DIAGNOSTICS_FILES = [
+    "distribution.png",
+    "members.png",
+    "uncertainty.png",
+    "positive_rate_per_episode.png",
+    "timeline_episodes.png",
+    "summary.json",
+]
 
 
 pathvars:
@@ -213,6 +221,13 @@ def member_folders(tag):
     """Folders of the members that this workflow trains for a progress critic; none if it merges members that are there."""
     config = EXPERIMENT.critics[tag]
     return [] if config.members else [f"{RESULTS}/critics/{tag}/members/{member}" for member in range(config.ensemble_size)]
+
+
+def diagnostics_files():
+    """Figures and numbers of every label tag by scores, on every dataset that it labels."""
+    tags = {tag: config for tag, config in EXPERIMENT.advantages.items() if config.critic in STEAM_CRITICS}
+    folders = [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in tags.items() for dataset in config.datasets]
+    return [file for folder in folders for file in in_folder(folder, DIAGNOSTICS_FILES)]
 
 
 def policy_files(tag):

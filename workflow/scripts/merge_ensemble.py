@@ -9,7 +9,9 @@ from recap_steam.errors import run_main
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--member", required=True, action="append", metavar="PATH[:INDEX]", help="a member's folder, or one of an ensemble's")
+    parser.add_argument(
+        "--member", required=True, action="append", metavar="PATH[:INDEX]", help="a member's folder, or one of an ensemble's"
+    )
     parser.add_argument("--output", required=True, type=Path, help="critic folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an ensemble that is there")
     args = parser.parse_args()

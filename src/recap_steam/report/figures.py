@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from recap_steam.report.style import BLACK, BLUE, GREY, GROUPS, draw_nothing, new_figure, save, styled
 
@@ -19,12 +20,13 @@ class ArmPoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdvantageHistogram:
-    """One tag's advantages (normalised return, no unit) by group of frames, and the thresholds of its pools."""
+class ScoreHistogram:
+    """What the labels of one tag are drawn from by group of frames: advantages or scores, named by ``quantity``; and its thresholds."""
 
-    tag: str
+    title: str
     groups: dict[str, np.ndarray]
     thresholds: dict[str, float]
+    quantity: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,27 +59,32 @@ def draw_success(path: Path, evaluations: dict[str, list[ArmPoint]]) -> None:
 
 
 @styled
-def draw_advantages(path: Path, histograms: list[AdvantageHistogram]) -> None:
-    """Distribution of the advantage by group of frames, one panel a tag; the vertical line is the label threshold."""
+def draw_advantages(path: Path, histograms: list[ScoreHistogram]) -> None:
+    """Distribution of the advantage or score by group of frames, one panel a tag; the vertical line is the label threshold."""
     if not histograms:
         return draw_nothing(path, "No advantages in this experiment")
-    figure = new_figure(2.9 * len(histograms))
+    figure = new_figure(3.1 * len(histograms))
     axes = figure.subplots(len(histograms), 1, squeeze=False)[:, 0]
     for axis, histogram in zip(axes, histograms, strict=True):
-        pooled = np.concatenate(list(histogram.groups.values()))
-        low, high = np.percentile(pooled, [0.5, 99.5])
-        margin = max(0.05 * (high - low), 1e-6)
-        bins = np.linspace(low - margin, high + margin, 61)
-        for group, values in histogram.groups.items():
-            share, _ = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
-            axis.stairs(100 * share / len(pooled), bins, linewidth=1.8, color=GROUPS[group], label=group)
-        for number, (pool, threshold) in enumerate(histogram.thresholds.items()):
-            label = f"threshold, {pool}" if len(histogram.thresholds) < 6 else ("thresholds" if number == 0 else None)
-            axis.axvline(threshold, color=BLACK, linestyle=("--", ":", "-.")[number % 3], linewidth=1.2, label=label)
-        axis.set(title=histogram.tag, ylabel="share of all frames, %", xlim=(bins[0], bins[-1]))
+        draw_histogram(axis, histogram)
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes[-1].set_xlabel("advantage, normalised return (the outer bins hold the 0.5 % beyond each end)")
     save(figure, path)
+
+
+def draw_histogram(axis: Axes, histogram: ScoreHistogram) -> None:
+    """Share of all frames by group, and the thresholds."""
+    pooled = np.concatenate(list(histogram.groups.values()))
+    low, high = np.percentile(pooled, [0.5, 99.5])
+    margin = max(0.05 * (high - low), 1e-6)
+    bins = np.linspace(low - margin, high + margin, 61)
+    for group, values in histogram.groups.items():
+        share, _ = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
+        axis.stairs(100 * share / len(pooled), bins, linewidth=1.8, color=GROUPS[group], label=group)
+    for number, (pool, threshold) in enumerate(histogram.thresholds.items()):
+        label = pool if len(histogram.thresholds) < 6 else ("thresholds" if number == 0 else None)
+        axis.axvline(threshold, color=BLACK, linestyle=("--", ":", "-.")[number % 3], linewidth=1.2, label=label)
+    axis.set(title=histogram.title, ylabel="share of all frames, %", xlim=(bins[0], bins[-1]))
+    axis.set_xlabel(f"{histogram.quantity} (the outer bins hold the 0.5 % beyond each end)")
 
 
 @styled

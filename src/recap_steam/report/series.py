@@ -5,8 +5,10 @@ import numpy as np
 from recap_steam.config import CriticConfig, camera_keys
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.dataset.frames import FrameCache
+from recap_steam.label_config import SteamAdvantagesConfig
 from recap_steam.policy.routing import BRANCHES
-from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates
+from recap_steam.report.figures import ArmPoint, PositiveRates, ScoreHistogram
+from recap_steam.report.groups import frame_groups
 from recap_steam.report.results import Results
 from recap_steam.report.tables import branch_name
 from recap_steam.report.training_figures import TrainingCurve, TrainingPanel, ValueCurve
@@ -19,20 +21,11 @@ EPISODE_RULE = (
 )
 
 
-def frame_groups(dataset_type: str, episodes: Episodes) -> dict[str, np.ndarray]:
-    """Disjoint (F,) bool masks by group of frames: demonstrations; or interventions, and the other frames of successes and of failures."""
-    if dataset_type == "sft":
-        return {"demonstration": np.ones(episodes.num_frames, bool)}
-    success, intervention = episodes.row_success(), episodes.interventions()
-    groups = {"success": success & ~intervention, "failure": ~success & ~intervention, "intervention": intervention}
-    return {group: mask for group, mask in groups.items() if mask.any()}
-
-
 def arm_points(summaries: list[ArmSummary]) -> list[ArmPoint]:
     return [ArmPoint(summary.arm.label, summary.rate, summary.low, summary.high) for summary in summaries]
 
 
-def advantage_histograms(results: Results) -> list[AdvantageHistogram]:
+def advantage_histograms(results: Results) -> list[ScoreHistogram]:
     """One histogram a tag over all its datasets."""
     histograms = []
     for tag, config in results.experiment.advantages.items():
@@ -42,7 +35,9 @@ def advantage_histograms(results: Results) -> list[AdvantageHistogram]:
                 parts.setdefault(group, []).append(advantage[mask])
         if parts:
             pooled = {group: np.concatenate(values) for group, values in parts.items()}
-            histograms.append(AdvantageHistogram(tag, pooled, results.thresholds(tag)))
+            thresholds = {f"threshold, {pool}": threshold for pool, threshold in results.thresholds(tag).items()}
+            quantity = "worst-of-N score" if isinstance(config, SteamAdvantagesConfig) else "advantage, normalised return"
+            histograms.append(ScoreHistogram(tag, pooled, thresholds, quantity))
     return histograms
 
 

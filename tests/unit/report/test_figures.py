@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from recap_steam.report import figures, training_figures
-from recap_steam.report.figures import AdvantageHistogram, ArmPoint, PositiveRates
+from recap_steam.report.figures import ArmPoint, PositiveRates, ScoreHistogram
 from recap_steam.report.training_figures import CriticCurves, TrainingCurve, TrainingPanel, ValueCurve
 
 TENTHS = np.linspace(-1, 0, 10)
@@ -22,10 +22,10 @@ CASES = {
     "two evaluations": (figures.draw_success, {"a": [ArmPoint("start", 0.5, 0.4, 0.6)] * 3, "b": [ArmPoint("start", 1.0, 0.9, 1.0)]}),
     "no failure, one frame, no camera": (training_figures.draw_values, {"value": [curve(1)]}),
     "critics with one and two episodes": (training_figures.draw_values, {"a": [curve(20)], "b": [curve(20), curve(30)]}),
-    "equal advantages": (figures.draw_advantages, [AdvantageHistogram("tag", {"failure": np.zeros(50)}, {"all": 0.0})]),
+    "equal advantages": (figures.draw_advantages, [ScoreHistogram("tag", {"failure": np.zeros(50)}, {"all": 0.0}, "score")]),
     "many thresholds": (
         figures.draw_advantages,
-        [AdvantageHistogram("tag", {"success": np.linspace(-1, 1, 99)}, {f"task {number}": number / 20 for number in range(12)})],
+        [ScoreHistogram("tag", {"success": np.linspace(-1, 1, 99)}, {f"task {number}": number / 20 for number in range(12)}, "score")],
     ),
     "one dataset": (figures.draw_positive_rate, [PositiveRates("tag", {("rollouts", "failure"): (0.0, 7)})]),
     "one logged step": (
