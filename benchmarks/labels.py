@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reporting import machine, target
-from synthetic_data import FAILURE_REWARD, episode_lengths, make_critic, make_v21, make_v30, make_values
+from synthetic_data import FAILURE_REWARD, episode_lengths, make_critic, make_ensemble, make_scores, make_v21, make_v30, make_values
 
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
@@ -25,9 +25,15 @@ from recap_steam.schema import with_defaults
 SCRIPTS = Path(__file__).parents[1] / "workflow/scripts"
 YARDSTICK = Path(__file__).with_name("yardstick_returns.py")
 CRITIC, RETURNS, LABELS = "value", "fail300", "n10_q30"
+ENSEMBLE, SCORE_LABELS, CAMERA, K, NUM_BINS, MEMBERS = "order", "best30", "observation.images.front", 10, 2, 3
 MANY_FILES, MANY_FRAMES = "4,096 files, 1.56 M frames", "20 files, 10 M frames"
 CASES = {MANY_FILES: (4096, 1_562_648), MANY_FRAMES: (25_000, 10_000_000)}
-SUMS = {"index + returns": ("index_dataset", "compute_returns"), "threshold + advantages": ("compute_threshold", "compute_advantages")}
+OF_SCORES = ("threshold of scores", "labels of scores")
+SUMS = {
+    "index + returns": ("index_dataset", "compute_returns"),
+    "threshold + advantages": ("compute_threshold", "compute_advantages"),
+    "threshold + labels of scores": OF_SCORES,
+}
 
 
 class Case:
@@ -35,7 +41,8 @@ class Case:
 
     def __init__(self, folder: Path, lengths):
         self.dataset, self.meta = folder / "dataset", folder / "dataset/meta"
-        self.episodes, self.critic, self.threshold = folder / "episodes/rollouts.parquet", folder / "critic", folder / "threshold.yaml"
+        self.episodes, self.critic, self.ensemble = folder / "episodes/rollouts.parquet", folder / "critic", folder / "ensemble"
+        self.thresholds = folder / "thresholds"
         self.slice = json.dumps(with_defaults(experiment(self.dataset)))
         self.longest = int(lengths.max())
 
@@ -43,44 +50,52 @@ class Case:
         return [str(part) for part in (sys.executable, SCRIPTS / f"{script}.py", "--config", self.slice, *arguments)]
 
     def prepare(self) -> None:
-        """Make the critic and its values, which need an accelerator in real life."""
+        """Make the critics and what they say, which need an accelerator in real life."""
         make_critic(self.critic, CRITIC, FAILURE_REWARD - self.longest + 1)
         episodes = load_episodes(self.episodes, open_dataset("rollouts", self.dataset))
         make_values(self.meta / f"values_{CRITIC}.parquet", CRITIC, self.critic, episodes)
+        make_ensemble(self.ensemble, ENSEMBLE)
+        parameters = {"k": K, "num_bins": NUM_BINS, "cameras": {CAMERA: CAMERA}}
+        make_scores(self.meta / f"scores_{ENSEMBLE}.parquet", ENSEMBLE, self.ensemble, episodes, members=MEMBERS, **parameters)
 
     def stages(self) -> dict[str, list[str]]:
         common = ("--dataset", "rollouts", "--episodes", self.episodes)
-        labels = ("--tag", LABELS, "--critic-dir", self.critic)
         returns_output = self.meta / f"returns_{RETURNS}.parquet"
-        output = self.meta / f"advantages_{LABELS}.parquet"
         return {
             "plain read + pass": [sys.executable, str(YARDSTICK), str(self.dataset)],
+            "imports of a label job": [sys.executable, "-c", "import recap_steam.labels.stages"],
             "index_dataset": self.command("index_dataset", "--dataset", "rollouts", "--output", self.episodes),
             "compute_returns": self.command("compute_returns", *common, "--tag", RETURNS, "--output", returns_output),
-            "compute_threshold": self.command(
-                "compute_threshold", *labels, "--episodes-dir", self.episodes.parent, "--output", self.threshold
-            ),
-            "compute_advantages": self.command("compute_advantages", *common, *labels, "--threshold", self.threshold, "--output", output),
+            **dict(zip(("compute_threshold", "compute_advantages"), self.labels(LABELS, self.critic), strict=True)),
+            **dict(zip(OF_SCORES, self.labels(SCORE_LABELS, self.ensemble), strict=True)),
         }
+
+    def labels(self, tag: str, critic: Path) -> tuple[list[str], list[str]]:
+        """The two jobs of a label tag."""
+        tagged, threshold, output = ("--tag", tag, "--critic-dir", critic), self.thresholds / tag, self.meta / f"advantages_{tag}.parquet"
+        common = ("--dataset", "rollouts", "--episodes", self.episodes, "--threshold", threshold, "--output", output)
+        return (
+            self.command("compute_threshold", *tagged, "--episodes-dir", self.episodes.parent, "--output", threshold),
+            self.command("compute_advantages", *tagged, *common),
+        )
 
 
 def experiment(dataset: Path) -> dict:
     """The slice of an experiment that all measured stages read."""
-    critic = {
-        "returns_tag": RETURNS,
-        "datasets": ["rollouts"],
-        "cameras": ["observation.images.front"],
-        "model": {"image_size": 224},
-        "optim": {"lr": 5.0e-5},
-        "max_steps": 1,
-        "global_batch_size": 1,
-    }
+    training = {"datasets": ["rollouts"], "cameras": [CAMERA], "optim": {"lr": 5.0e-5}, "max_steps": 1, "global_batch_size": 1}
+    ensemble = {"method": "steam", "k": K, "model": {"image_size": 224, "num_bins": NUM_BINS}}
     return {
         "experiment": "benchmark",
         "datasets": {"rollouts": {"path": str(dataset), "type": "rollout"}},
         "returns": {RETURNS: {"gamma": 1.0, "failure_reward": FAILURE_REWARD}},
-        "critics": {CRITIC: critic},
-        "advantages": {LABELS: {"critic": CRITIC, "datasets": ["rollouts"], "advantage_lookahead_step": 10}},
+        "critics": {
+            CRITIC: {**training, "returns_tag": RETURNS, "model": {"image_size": 224}},
+            ENSEMBLE: {**training, **ensemble},
+        },
+        "advantages": {
+            LABELS: {"critic": CRITIC, "datasets": ["rollouts"], "advantage_lookahead_step": 10},
+            SCORE_LABELS: {"critic": ENSEMBLE, "datasets": ["rollouts"], "label_mode": "quantile", "rollout_quantile": 0.3},
+        },
     }
 
 
@@ -127,7 +142,9 @@ def report(results: dict[str, dict[str, tuple[float, float]]]) -> str:
     small, large = (results[case] for case in CASES)
     ratio = small["compute_returns"][0] / small["plain read + pass"][0]
     labels, memory = small["threshold + advantages"][0], max(large[stage][1] for stage in large if stage != "plain read + pass")
+    of_scores = small["threshold + labels of scores"][0] - 2 * small["imports of a label job"][0]
     lines += ["", target("returns job, x plain read", ratio, 1.5), target("threshold + advantages, CPU s", labels, 2.0)]
+    lines.append(target(f"threshold + labels of scores of {MEMBERS} members, without imports, CPU s", of_scores, 2.0))
     return "\n".join([*lines, target("peak memory of any stage at 10 M frames, GB", memory, 1.5)])
 
 

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from recap_steam.dataset.episodes import Episodes
-from recap_steam.labels.inputs import critic_digest
+from recap_steam.labels.inputs import critic_digest, ensemble_digest
 from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.lineage import Lineage
 from recap_steam.sidecar import write_sidecar
+from recap_steam.sidecar_schemas import SCHEMAS
 
 TASK = "put both the alphabet soup and the tomato sauce in the basket"
 FAILURE_REWARD = -300.0
@@ -70,6 +71,26 @@ def make_values(path: Path, tag: str, critic_dir: Path, episodes: Episodes) -> N
     columns = {"value": value, "value_std": np.full_like(value, 0.1), "value_entropy": np.full_like(value, 2.0)}
     lineage = Lineage("compute_values", tag, episodes.fingerprint, {}, {"critic": critic_digest(critic_dir)}, {}, "")
     write_sidecar(path, "values", columns, episodes, lineage)
+
+
+def make_ensemble(folder: Path, tag: str) -> None:
+    """Write what the label stages read of the folder of an ensemble of progress critics."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "lineage.json").write_text(Lineage("merge_ensemble", tag, None, {}, {}, {}, "").to_json())
+
+
+def make_scores(path: Path, tag: str, critic_dir: Path, episodes: Episodes, *, members: int, **parameters: object) -> None:
+    """Write a scores sidecar with random scores of the given ensemble."""
+    rng, frames = np.random.default_rng(2), episodes.num_frames
+    kinds = {field.name: field.type for field in SCHEMAS["scores"]}
+    columns = {
+        name: rng.uniform(-1, 1, (frames, members) if pa.types.is_list(kind) else frames) for name, kind in list(kinds.items())[2:-1]
+    }
+    columns |= {"ensemble_signed_score": columns["member_values"].min(1), "look_ahead": np.full(frames, 10)}
+    made = {"ensemble_size": members, "length_scale": None, **parameters}
+    lineage = Lineage("compute_scores", tag, episodes.fingerprint, made, {"critic": ensemble_digest(critic_dir)}, {}, "")
+    write_sidecar(path, "scores", columns, episodes, lineage)
 
 
 def _frames(episodes: np.ndarray, lengths: np.ndarray, first_index: int) -> pa.Table:

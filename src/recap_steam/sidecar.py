@@ -21,7 +21,8 @@ from recap_steam.files import atomic_output
 from recap_steam.lineage import METADATA_KEY, Lineage, check_lineage
 from recap_steam.sidecar_schemas import RULES, schema_of
 
-ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written or checked
+ROW_GROUP_ROWS = 1 << 20  # rows held at once when a sidecar is written
+READ_ROWS = 1 << 17  # and when it is read and checked
 Column = np.ndarray | pa.Array
 
 
@@ -167,13 +168,13 @@ def _check_schema(found: pa.Schema, expected: pa.Schema, path: Path | str, remed
 
 
 def _read_rows(file: pq.ParquetFile, names: Sequence[str], episodes: Episodes, path: Path | str, remedy: str) -> dict[str, Column]:
-    """One pass over the row groups: keys compared with the index's, columns copied into place."""
+    """One pass over the rows: keys compared with the index's, columns copied into place."""
     schema = file.schema_arrow
     total = episodes.num_frames
     columns: dict[str, Column] = {}
     texts: dict[str, list[pa.Array]] = {name: [] for name in names if _is_text(schema.field(name).type)}
     start = 0
-    for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*KEY_COLUMNS, *names], use_threads=False):
+    for batch in file.iter_batches(batch_size=READ_ROWS, columns=[*KEY_COLUMNS, *names], use_threads=False):
         stop = start + len(batch)
         if not all(
             np.array_equal(to_numpy(batch[key]), wanted) for key, wanted in zip(KEY_COLUMNS, episodes.frame_keys(start, stop), strict=True)

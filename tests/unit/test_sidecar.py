@@ -89,6 +89,7 @@ def test_bytes_are_identical_when_recomputed_by_another_process(tmp_path, episod
 
 def test_row_groups(tmp_path, episodes, monkeypatch):
     monkeypatch.setattr("recap_steam.sidecar.ROW_GROUP_ROWS", 3)
+    monkeypatch.setattr("recap_steam.sidecar.READ_ROWS", 2)
     path = tmp_path / "returns.parquet"
     _write(path, episodes)
     assert pq.read_metadata(path).num_row_groups == 6
@@ -199,7 +200,8 @@ def _scores(members: int = 3) -> dict:
     return columns | {"member_values": by_member, "member_expected_bins": by_member, "look_ahead": np.full(FRAMES, 2)}
 
 
-def test_a_column_of_lists_has_one_number_for_each_member(tmp_path, episodes):
+def test_a_column_of_lists_has_one_number_for_each_member(tmp_path, episodes, monkeypatch):
+    monkeypatch.setattr("recap_steam.sidecar.READ_ROWS", 5)
     path = tmp_path / "scores.parquet"
     write_sidecar(path, "scores", _scores(), episodes, _lineage(episodes, stage="compute_scores"))
     found = read_sidecar(path, "scores", episodes, ["member_values", "look_ahead"]).columns
