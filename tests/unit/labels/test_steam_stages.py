@@ -60,7 +60,7 @@ def test_a_fixed_threshold_is_taken_as_it_is(scored):
 
 
 @pytest.mark.parametrize(("lookahead", "baseline"), [(None, 5), (1, 3)])
-def test_the_baseline_moves_advantages_and_not_the_copied_scores(scored, lookahead, baseline):
+def test_defect_17_the_baseline_moves_advantages_and_not_the_copied_scores(scored, lookahead, baseline):
     scored.labels.update({"subtract_baseline": True, "baseline_lookahead": lookahead})
     fragment = read_fragment(scored.label_threshold())
     scored.advantages("rollouts")
@@ -74,7 +74,7 @@ def test_the_baseline_moves_advantages_and_not_the_copied_scores(scored, lookahe
     assert not columns["advantage"][~judged].any()
 
 
-def test_no_threshold_reaches_frames_that_cannot_be_judged(scored):
+def test_defect_18_no_threshold_reaches_frames_that_cannot_be_judged(scored):
     """A threshold below every score: only episodes without a full look-ahead stay negative, though they score -1."""
     del scored.labels["rollout_quantile"]
     scored.labels.update({"label_mode": "threshold", "positive_threshold": -2.0, "subtract_baseline": True})
