@@ -24,6 +24,8 @@ MODELS = {
     "critic, VLM frozen": {"freeze_vlm": True},
     "critic, checkpointing": {"checkpointing": True},
     "critic, compiled": {"compiled": True},
+    "progress critic": {},
+    "progress critic, towers frozen, checkpointing": {"freeze_vlm": True, "checkpointing": True},
     "pi05": {},
     "pi05, expert only, checkpointing": {"train_expert_only": True, "checkpointing": True},
     "pi05, vision frozen, checkpointing": {"freeze_vision_encoder": True, "checkpointing": True},
@@ -32,9 +34,10 @@ MODELS = {
 
 def build(name: str, checkpointing: bool = False, freeze_vlm: bool = False, **changes) -> nn.Module:
     devices.seed(1)
-    if name.startswith("critic"):
-        model = small.critic()
+    if "critic" in name:
+        model = small.progress_critic() if name.startswith("progress") else small.critic()
         model.text.requires_grad_(not freeze_vlm)
+        model.vision.requires_grad_(not (freeze_vlm and name.startswith("progress")))
         if checkpointing:
             model.enable_gradient_checkpointing()
         return model
@@ -63,7 +66,9 @@ def policy_inputs() -> tuple:
 
 def loss(model: nn.Module, name: str) -> Tensor:
     with devices.autocast():
-        return model(*small.batch(2)).square().mean() if name.startswith("critic") else model(*policy_inputs()).mean()
+        if "critic" not in name:
+            return model(*policy_inputs()).mean()
+        return model(*(small.pair_batch(2) if name.startswith("progress") else small.batch(2))).square().mean()
 
 
 def act(model: nn.Module) -> Tensor:
@@ -122,7 +127,7 @@ def compare(name: str, compiled: bool = False, **options) -> dict:
         whole.step()
         sharded.step()
     report["flops"] = [flops(whole), flops(sharded)]
-    if not name.startswith("critic"):
+    if "critic" not in name:
         report["actions"] = (act(whole.model) - act(sharded.model)).abs().max().item()
     weights = full_weights(sharded.model)
     end = whole.model.state_dict()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.overrides import TorchFunctionMode
 
 from recap_steam.devices import accelerator
@@ -64,6 +65,9 @@ def shard(module: nn.Module) -> nn.Module:
     return module
 
 
+_NEVER_CALLED = NonDynamicallyQuantizableLinear  # a part of nn.MultiheadAttention, which reads its weight without calling it
+
+
 def _cut(module: nn.Module) -> None:
     """Turn the parameters into this process's parts.
 
@@ -79,7 +83,7 @@ def _cut(module: nn.Module) -> None:
             if linears := [part for part in block.modules() if isinstance(part, nn.Linear)]:
                 fully_shard(linears, mesh=mesh, mp_policy=policy, reshard_after_forward=block is not blocks[-1])
     for part in module.modules():
-        if isinstance(part, nn.Linear) and not isinstance(part, FSDPModule) and not part.weight.requires_grad:
+        if isinstance(part, nn.Linear) and not isinstance(part, FSDPModule | _NEVER_CALLED) and not part.weight.requires_grad:
             fully_shard(part, mesh=mesh)
     fully_shard(module, mesh=mesh)
 

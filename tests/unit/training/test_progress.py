@@ -232,11 +232,11 @@ def test_a_small_member_learns_the_order_of_time(tmp_path):
     datasets = {name: {"path": str(tmp_path / name), "type": "sft"} for name in ("demonstrations", "heldout")}
     datasets["heldout"]["split"] = "eval"
     files = Files(tmp_path, {"experiment": "test", "datasets": datasets, "critics": {}})
-    options = {"k": 3, "max_steps": 110, "global_batch_size": 32, "eval_interval": 110, "do_augment": False}
+    options = {"k": 3, "max_steps": 80, "global_batch_size": 32, "eval_interval": 40, "do_augment": False, "optim": {"lr": 1e-2}}
     run = files.with_progress(**options)
     for name in datasets:
         index_stage(run.experiment, name, run.episodes / f"{name}.parquet")
         frames_stage(run.experiment, name, run.episodes / f"{name}.parquet", [CAMERA], 16, run.frame_cache(name))
     folder = train(files, tmp_path / "members", **options)
     metrics = json.loads((folder / "evaluation.json").read_text())
-    assert metrics["eval/accuracy"] > 0.85 and metrics["baseline_majority/accuracy"] == 0.5
+    assert metrics["eval/accuracy"] > 0.8 and metrics["baseline_majority/accuracy"] == 0.5
