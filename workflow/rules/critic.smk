@@ -22,12 +22,12 @@ rule train_critic:
         ),
     output:
         in_folder("<results>/critics/{tag}", CRITIC_FILES),
-    wildcard_constraints:
-        tag=one_of(VALUE_CRITICS),
     log:
         "<logs>/train_critic/{tag}.log",
     benchmark:
         "<logs>/train_critic/{tag}.tsv"
+    wildcard_constraints:
+        tag=one_of(VALUE_CRITICS),
     conda:
         "../../envs/environment.yaml"
     resources:
@@ -57,12 +57,12 @@ rule compute_values:
         frames=lambda wildcards: frames_files([dataset_of(wildcards)], EXPERIMENT.critics[wildcards.tag].model.image_size),
     output:
         "{meta}/values_{tag}.parquet",
-    wildcard_constraints:
-        tag=one_of(VALUE_CRITICS),
     log:
         "<logs>/compute_values/{tag}@{meta}.log",
     benchmark:
         "<logs>/compute_values/{tag}@{meta}.tsv"
+    wildcard_constraints:
+        tag=one_of(VALUE_CRITICS),
     conda:
         "../../envs/environment.yaml"
     resources:

@@ -18,12 +18,12 @@ rule train_member:
         ),
     output:
         in_folder("<results>/critics/{tag}/members/{member}", MEMBER_FILES),
-    wildcard_constraints:
-        tag=one_of(STEAM_CRITICS),
     log:
         "<logs>/train_member/{tag}/{member}.log",
     benchmark:
         "<logs>/train_member/{tag}/{member}.tsv"
+    wildcard_constraints:
+        tag=one_of(STEAM_CRITICS),
     conda:
         "../../envs/environment.yaml"
     resources:
@@ -52,10 +52,10 @@ rule merge_ensemble:
         script="workflow/scripts/merge_ensemble.py",
     output:
         in_folder("<results>/critics/{tag}", ENSEMBLE_FILES),
-    wildcard_constraints:
-        tag=one_of(STEAM_CRITICS),
     log:
         "<logs>/merge_ensemble/{tag}.log",
+    wildcard_constraints:
+        tag=one_of(STEAM_CRITICS),
     conda:
         "../../envs/environment.yaml"
     params:
@@ -77,12 +77,12 @@ rule compute_scores:
         frames=lambda wildcards: frames_files([dataset_of(wildcards)], EXPERIMENT.critics[wildcards.tag].model.image_size),
     output:
         "{meta}/scores_{tag}.parquet",
-    wildcard_constraints:
-        tag=one_of(STEAM_CRITICS),
     log:
         "<logs>/compute_scores/{tag}@{meta}.log",
     benchmark:
         "<logs>/compute_scores/{tag}@{meta}.tsv"
+    wildcard_constraints:
+        tag=one_of(STEAM_CRITICS),
     conda:
         "../../envs/environment.yaml"
     resources:
