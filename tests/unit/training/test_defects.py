@@ -19,7 +19,7 @@ from recap_steam.lineage import Lineage
 from recap_steam.policy.samples import load_sources
 from recap_steam.sidecar import KEY_COLUMNS, sidecar_path, write_sidecar
 from recap_steam.sidecar_schemas import SCHEMAS
-from recap_steam.training import critic, critic_stage
+from recap_steam.training import critic_stage, held_out
 from recap_steam.training.critic import CriticTraining
 from recap_steam.training.order import DataOrder, sample_rngs
 from tests.datasets import write_v30
@@ -41,7 +41,7 @@ def test_defect_26_every_held_out_frame_counts_once_however_they_are_batched(sma
     small_critic.model.eval()
 
     def evaluated(batch_size: int) -> dict[str, float]:
-        monkeypatch.setattr(critic, "EVALUATION_BATCH", batch_size)
+        monkeypatch.setattr(held_out, "EVALUATION_BATCH", batch_size)
         with torch.no_grad():
             return small_critic.evaluate()
 
