@@ -46,6 +46,7 @@ bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/labels.py
 	$(BIN)/python benchmarks/snakemake_dry_run.py
 	$(BIN)/python benchmarks/input_pipeline.py
+	$(BIN)/python benchmarks/steam_scores.py
 	$(BIN)/python benchmarks/full_size_critic.py
 
 lock: .uv/.installed

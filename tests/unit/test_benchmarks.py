@@ -69,3 +69,8 @@ def test_every_case_of_the_full_size_critic_runs_small(load):
     found = {name: benchmark.measure(case, small=True) for name, case in benchmark.CASES.items()}
     assert len({case["flops"] / case["samples"] for case in found.values() if case["flops"]}) == 1  # recomputation does not count
     assert "| vision" in benchmark.report(found)
+
+
+def test_scores_encode_each_frame_once(load, capsys):
+    load("steam_scores", "--episodes", "1", "--length", "70").main()
+    assert re.search(r"each frame once +\| +70 .*pair by pair +\| +138 .*at least 1\.8: met", capsys.readouterr().out, re.DOTALL)

@@ -77,13 +77,19 @@ class ProgressCritic(nn.Module):
 
     def encode_prompts(self, tokens: Tensor, token_mask: Tensor) -> Tensor:
         """Return (q, H) fp32 features of ``tokens`` (q, L) int64, padded on the right where ``token_mask`` (q, L) is False."""
-        before = torch.arange(tokens.shape[1], device=tokens.device)
-        distance = before[:, None] - before
-        causal = (distance >= 0) & token_mask[:, None, None, :]  # made here: transformers would ask the device whether a mask is needed
-        masks = {"full_attention": causal, "sliding_attention": causal & (distance < self.text.config.sliding_window)}
-        hidden = self.text(tokens, attention_mask=masks, use_cache=False).last_hidden_state.float()
+        hidden = self.text(tokens, attention_mask=self._text_masks(token_mask), use_cache=False).last_hidden_state.float()
         weight = token_mask[:, :, None].float()
         return self.text_projector((hidden * weight).sum(1) / weight.sum(1)).float()
+
+    def _text_masks(self, token_mask: Tensor) -> dict[str, Tensor]:
+        """Gemma3's attention masks by layer type, (q, 1, L, L) bool. Made here, as transformers would ask the device whether any is needed.
+
+        Padding sees padding: a row that sees nothing would be NaN where its window has no token.
+        """
+        position = torch.arange(token_mask.shape[1], device=token_mask.device)
+        distance = position[:, None] - position
+        causal = (distance >= 0) & (token_mask[:, None, None, :] | ~token_mask[:, None, :, None])
+        return {"full_attention": causal, "sliding_attention": causal & (distance < self.text.config.sliding_window)}
 
     def classify(self, first: Tensor, second: Tensor, text: Tensor) -> Tensor:
         """Return logits (n, num_bins) in fp32 of pairs of features, all (n, H)."""

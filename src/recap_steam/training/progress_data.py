@@ -35,7 +35,7 @@ class PairMixture:
         self._first_frames = np.cumsum(self._num_frames) - self._num_frames
 
     def spread(self, count: int) -> np.ndarray:
-        """At most ``count`` samples, ascending, of anchors spread evenly over all, each in both directions."""
+        """About ``count`` samples, ascending: anchors spread evenly over all, each in both directions."""
         anchors = spread([length // 2 for length in self.lengths], max(1, count // 2))
         return np.stack([2 * anchors, 2 * anchors + 1], 1).ravel()
 

@@ -70,6 +70,7 @@ def test_padding_of_the_prompt_changes_nothing():
     model = progress_critic(gemma3_config=NARROW)
     with torch.no_grad():
         torch.testing.assert_close(model.encode_prompts(tokens, mask), model.encode_prompts(padded, padded_mask))
+    assert all(sees.any(-1).all() for sees in model._text_masks(padded_mask).values())  # also where the window holds padding only
 
 
 def test_text_is_what_gemma_computes():
