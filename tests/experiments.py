@@ -1,4 +1,4 @@
-"""A small finished experiment for tests: three datasets, one critic, two label tags, three policies, four arms.
+"""A small finished experiment for tests of both methods: three datasets, two critics, three label tags, five policies, eight arms.
 
 Data, returns and labels come from the real stages; what takes training or a simulator is drawn and written by the real writers.
 """
@@ -12,14 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recap_steam.config import Experiment, load_experiment
+from recap_steam.critics.member_scores import ensemble_columns
 from recap_steam.dataset.episodes import index_stage, load_episodes
 from recap_steam.dataset.frames import frames_stage
 from recap_steam.dataset.layout import open_dataset
-from recap_steam.labels.inputs import critic_digest
+from recap_steam.labels.inputs import critic_digest, ensemble_digest
 from recap_steam.labels.normalizer import fit_normalizer
 from recap_steam.labels.returns import returns_stage
 from recap_steam.labels.stages import advantages_stage, threshold_stage
 from recap_steam.lineage import Lineage
+from recap_steam.report.diagnostics import diagnostics_stage
 from recap_steam.sidecar import read_sidecar, sidecar_path, write_sidecar
 from tests.datasets import write_v30
 
@@ -31,7 +33,25 @@ MODEL = {
     "gemma3_config": {**LAYERS, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 512},
 }
 TRAINING = {"cameras": [CAMERA], "optim": {"lr": 1e-3}, "max_steps": 100, "global_batch_size": 8}
+STRENGTHS = {
+    **{"start_plain": 0.5, "filtered_plain": 0.56, "recap_w1": 0.62, "recap_w2": 0.8},
+    **{"steam_w1": 0.6, "steam_w2": 0.7, "shuffled_w1": 0.52, "shuffled_w2": 0.5},
+}
+K, NUM_BINS, MEMBERS = 4, 4, 2  # of the progress critics
 RESULTS = Path("results/small")
+
+
+def config_of(critic: str) -> dict:
+    """``small_config()`` with one method only: that of the critic ``value`` or ``progress``."""
+    config = small_config()
+    config["critics"] = {critic: config["critics"][critic]}
+    config["advantages"] = {tag: labels for tag, labels in config["advantages"].items() if labels["critic"] == critic}
+    left = config["advantages"].keys() | {None}
+    config["policies"] = {tag: policy for tag, policy in config["policies"].items() if policy.get("advantage_tag") in left}
+    config["evaluations"]["paired"]["policies"] = list(config["policies"])
+    if critic == "progress":
+        config["returns"] = {}
+    return config
 
 
 def small_config() -> dict:
@@ -53,18 +73,38 @@ def small_config() -> dict:
                 "datasets": ["demonstrations", "rollouts"],
                 "eval_datasets": ["heldout"],
                 "model": MODEL,
-            }
+            },
+            "progress": {
+                **TRAINING,
+                "method": "steam",
+                "k": K,
+                "ensemble_size": MEMBERS,
+                "datasets": ["demonstrations"],
+                "eval_datasets": ["heldout"],
+                "model": {**MODEL, "num_bins": NUM_BINS},
+            },
         },
-        "advantages": {"n5_q30": {**labels, "pool": "rollout"}, "n5_each": {**labels, "pool": "per_dataset", "positive_quantile": 0.4}},
+        "advantages": {
+            "n5_q30": {**labels, "pool": "rollout"},
+            "n5_each": {**labels, "pool": "per_dataset", "positive_quantile": 0.4},
+            "steam_q40": {
+                "critic": "progress",
+                "datasets": ["demonstrations", "rollouts"],
+                "label_mode": "quantile",
+                "rollout_quantile": 0.4,
+            },
+        },
         "policies": {
             "start": {**policy, "datasets": ["demonstrations"]},
             "filtered": {**policy, "datasets": ["demonstrations", "rollouts"], "frame_filter": "successes_and_interventions"},
             "recap": {**policy, "datasets": ["demonstrations", "rollouts"], "advantage_tag": "n5_q30"},
+            "steam": {**policy, "datasets": ["demonstrations", "rollouts"], "advantage_tag": "steam_q40"},
+            "shuffled": {**policy, "datasets": ["demonstrations", "rollouts"], "advantage_tag": "n5_q30", "label_control": "shuffled"},
         },
         "evaluations": {
             "paired": {
                 "environment": "drawer",
-                "policies": ["start", "filtered", "recap"],
+                "policies": ["start", "filtered", "recap", "steam", "shuffled"],
                 "cfgrl_guidance_scale": [1.0, 2.0],
                 "num_episodes": 50,
                 "seed": 9000,
@@ -82,14 +122,18 @@ def run_small() -> None:
         returns_stage(experiment, name, "fail40", RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, "returns_fail40"))
     frames_stage(experiment, "heldout", RESULTS / "episodes/heldout.parquet", [CAMERA], 16, RESULTS / "frames/heldout_16px.arrow")
     write_critic(experiment)
+    write_ensemble(experiment)
     for name in experiment.datasets:
         write_values(experiment, name)
-    for tag in experiment.advantages:
-        critic, threshold = RESULTS / "critics/value", RESULTS / f"thresholds/{tag}.yaml"
+        write_scores(experiment, name)
+    for tag, labels in experiment.advantages.items():
+        critic, threshold = RESULTS / "critics" / labels.critic, RESULTS / f"thresholds/{tag}.yaml"
         threshold_stage(experiment, tag, critic, RESULTS / "episodes", threshold)
         for name in experiment.advantages[tag].datasets:
             episodes, output = RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, f"advantages_{tag}")
             advantages_stage(experiment, name, tag, critic, episodes, threshold, output)
+            if labels.critic == "progress":
+                diagnostics_stage(experiment, name, tag, episodes, threshold, RESULTS / "diagnostics" / tag / name)
     for tag in experiment.policies:
         write_policy(tag, experiment.policies[tag].advantage_tag)
     write_evaluation()
@@ -164,6 +208,57 @@ def write_values(experiment: Experiment, name: str) -> None:
     write_sidecar(sidecar(experiment, name, "values_value"), "values", columns, episodes, made)
 
 
+def write_ensemble(experiment: Experiment) -> None:
+    """What training and merging leave of two members, as far as labels and report read it."""
+    folder, evaluation, records = RESULTS / "critics/progress", ensemble_evaluation(), []
+    for member in range(MEMBERS):
+        path = folder / f"members/{member}"
+        path.mkdir(parents=True)
+        parameters = {"member": member, "seed": 42, "datasets": ["demonstrations"], "rollouts": []}
+        records.append(lineage("train_member", "progress", parameters=parameters))
+        (path / "lineage.json").write_text(records[-1].to_json())
+        write_metrics(path, "eval/loss", "eval/accuracy", "eval/signed_progress_mean", **{"baseline_majority/loss": 1.39})
+    (folder / "config.json").write_text("{}")
+    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    made_of = {"members": [dataclasses.asdict(record) for record in records]}
+    (folder / "lineage.json").write_text(lineage("merge_ensemble", "progress", parameters=made_of).to_json())
+    manifest = {
+        str(member): {
+            "raw": str(folder / f"members/{member}"),
+            "folder": str(folder / f"members/{member}"),
+            "source_member_idx": None,
+            "digest": f"{member}" * 64,
+            "num_tensors": 3,
+        }
+        for member in range(MEMBERS)
+    }
+    (folder / "merge_manifest.json").write_text(json.dumps({"members": manifest}))
+
+
+def ensemble_evaluation() -> dict[str, float | None]:
+    """Metrics under the names that merging gives them."""
+    one = {"eval/loss": 1.1, "eval/accuracy": 0.5, "eval/accuracy_neighbor": 0.8, "eval/signed_progress_mean": 0.01}
+    one |= {"eval_train/loss": 0.9, "eval_train/accuracy": 0.6, "baseline_majority/loss": 1.39, "baseline_majority/accuracy": 0.25}
+    one |= {"eval/loss/outcome=failure": 1.6, "eval/accuracy/outcome=failure": 0.3, "baseline_majority/accuracy/outcome=failure": None}
+    members = {f"member{member}/{name}": value for member in range(MEMBERS) for name, value in one.items()}
+    return one | members | {"member0/eval/accuracy": 0.45, "member1/eval/accuracy": 0.55}
+
+
+def write_scores(experiment: Experiment, name: str) -> None:
+    """Scores of members that disagree, higher in successes."""
+    rng = np.random.default_rng(11)
+    episodes = episodes_of(experiment, name)
+    forward = rng.beta(4, 2, (MEMBERS, episodes.num_frames)) * np.where(episodes.row_success(), 1.0, 0.6)
+    within = rng.dirichlet(np.ones(NUM_BINS // 2), (MEMBERS, episodes.num_frames))
+    probabilities = np.concatenate([within * (1 - forward)[:, :, None], within * forward[:, :, None]], axis=2)
+    columns = {column: np.ascontiguousarray(values) for column, values in ensemble_columns(probabilities, K).items()}
+    columns["look_ahead"] = np.full(episodes.num_frames, K)
+    parameters = {"k": K, "num_bins": NUM_BINS, "ensemble_size": MEMBERS, "cameras": {CAMERA: CAMERA}, "length_scale": None}
+    inputs = {"critic": ensemble_digest(RESULTS / "critics/progress")}
+    made = lineage("compute_scores", "progress", episodes.fingerprint, parameters, inputs)
+    write_sidecar(sidecar(experiment, name, "scores_progress"), "scores", columns, episodes, made)
+
+
 def write_policy(tag: str, advantage_tag: str | None) -> None:
     folder = RESULTS / "policies" / tag
     folder.mkdir(parents=True)
@@ -188,7 +283,7 @@ def write_evaluation() -> None:
     folder = RESULTS / "evaluations/paired"
     folder.mkdir(parents=True)
     difficulty = np.random.default_rng(3).random(50)
-    for number, (arm, strength) in enumerate({"start_plain": 0.5, "filtered_plain": 0.56, "recap_w1": 0.62, "recap_w2": 0.8}.items()):
+    for number, (arm, strength) in enumerate(STRENGTHS.items()):
         success = difficulty + np.random.default_rng(number).normal(0, 0.1, 50) < strength
         columns = {"episode": np.arange(50), "seed": 9000 + np.arange(50), "success": success, "num_frames": np.where(success, 24, 40)}
         table = pa.table(columns).replace_schema_metadata({"recap_steam": lineage("evaluate_policy", "paired").to_json()})

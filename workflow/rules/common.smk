@@ -71,6 +71,7 @@ REPORT_FILES = [
     "success.png",
     "critic_evaluation.png",
     "critic_training.png",
+    "ensemble_training.png",
     "values.png",
     "advantages.png",
     "positive_rate.png",
@@ -210,11 +211,11 @@ def critic_files(tag):
 
 
 def critic_records(tag):
-    """What the report reads of a critic: lineage, held-out evaluation and course of training, the last by member for an ensemble."""
+    """What the report reads of a critic: lineage, held-out evaluation, course of training (by member) and origin of an ensemble's members."""
     folder, names = f"{RESULTS}/critics/{tag}", ["lineage.json", "evaluation.json", "metrics.jsonl"]
     if tag in VALUE_CRITICS:
         return in_folder(folder, names)
-    return [*in_folder(folder, names[:2]), *(file for member in member_folders(tag) for file in in_folder(member, names))]
+    return [*in_folder(folder, [*names[:2], "merge_manifest.json"]), *(file for member in member_folders(tag) for file in in_folder(member, names))]
 
 
 def member_folders(tag):

@@ -9,6 +9,7 @@ import yaml
 
 from recap_steam.config import Experiment, load_experiment
 from recap_steam.errors import UserError, run_main
+from recap_steam.label_config import SteamAdvantagesConfig
 from recap_steam.report.results import Results
 from recap_steam.sidecar_schemas import SCHEMAS
 
@@ -25,16 +26,32 @@ EXAMPLES = {
     "labels that differ between two tags": """
         SELECT a.tag, b.tag AS other, a.dataset, count(*) FILTER (a.advantage <> b.advantage) AS flips, count(*) AS frames
         FROM advantages a JOIN advantages b USING (dataset, episode_index, frame_index) WHERE a.tag < b.tag GROUP BY ALL""",
+    "frames that labels by values and labels by scores disagree on": """
+        SELECT r.dataset, r.episode_index, r.frame_index, r.tag AS recap_tag, r.advantage AS recap,
+        r.advantage_continuous AS recap_advantage, s.tag AS steam_tag, s.advantage AS steam, s.advantage_continuous AS steam_score
+        FROM advantages r JOIN advantages s USING (dataset, episode_index, frame_index)
+        WHERE r.method = 'recap' AND s.method = 'steam' AND r.advantage <> s.advantage ORDER BY ALL LIMIT 20""",
+    "mean score over the tenths of an episode, by outcome": """
+        SELECT tag, dataset, success, 10 * frame_index // length AS tenth, avg(ensemble_signed_score) AS mean_score
+        FROM scores JOIN episodes USING (dataset, episode_index) GROUP BY ALL ORDER BY ALL""",
+    "episodes whose members disagree most": """
+        SELECT tag, dataset, episode_index, avg(p_progress_variance) AS mean_variance, avg(ensemble_signed_score) AS mean_score
+        FROM scores GROUP BY ALL ORDER BY mean_variance DESC LIMIT 10""",
+    "members of ensembles beside the majority": """
+        PIVOT (SELECT tag, metric, coalesce('member ' || member, predictor) AS predictor, value FROM critic_evaluations
+        WHERE part IS NULL AND predictor IN ('eval', 'baseline_majority') AND metric IN ('loss', 'accuracy', 'accuracy_neighbor'))
+        ON predictor USING first(value)""",
     "success by arm": """
         SELECT tag, policy, guidance_scale, sum(success::INT) AS successes, count(*) AS episodes, avg(num_frames) AS mean_frames
         FROM evaluations GROUP BY ALL ORDER BY ALL""",
     "critics beside the predictors that see no image": """
-        PIVOT (SELECT tag, metric, predictor, value FROM critic_evaluations WHERE part IS NULL) ON predictor USING any_value(value)""",
+        PIVOT (SELECT tag, metric, predictor, value FROM critic_evaluations
+        WHERE part IS NULL AND member IS NULL) ON predictor USING any_value(value)""",
     "last logged metrics": """
         SELECT kind, tag, metric, arg_max(value, step) AS last_value, max(step) AS step FROM metrics GROUP BY ALL ORDER BY ALL""",
 }
 HELP = (
-    "Type SQL on one line. Tables: episodes, returns, values, advantages, evaluations, critic_evaluations, metrics.\n"
+    "Type SQL on one line. Tables: episodes, returns, values, scores, advantages, evaluations, critic_evaluations, metrics.\n"
     "Also: tables (and their columns), examples (list), N (run example N), help, quit."
 )
 TABLES = "SELECT table_name, list(column_name ORDER BY ordinal_position) AS columns FROM information_schema.columns GROUP BY 1 ORDER BY 1"
@@ -59,10 +76,14 @@ def _episodes(results: Results) -> list[str]:
 
 
 def _sidecars(results: Results, kind: str) -> list[str]:
-    tags = results.experiment.critics if kind in ("values", "scores") else getattr(results.experiment, kind)
+    """Of every tag of a kind; advantages say the ``method`` that they come from, which decides on their columns."""
+    labels = results.experiment.advantages
+    tags = {"returns": results.experiment.returns, "values": results.value_critics, "scores": results.ensembles, "advantages": labels}[kind]
+    methods = {tag: "steam" if isinstance(config, SteamAdvantagesConfig) else "recap" for tag, config in tags.items()}
     files = [(tag, dataset, results.sidecar_file(dataset, kind, tag)) for tag in tags for dataset in results.experiment.datasets]
     return [
-        f"SELECT {_text(tag)} AS tag, {_text(dataset)} AS dataset, * FROM read_parquet({_text(path)})"
+        f"SELECT {_text(tag)} AS tag, {_text(dataset)} AS dataset, "
+        f"{f'{_text(methods[tag])} AS method, ' if kind == 'advantages' else ''}* FROM read_parquet({_text(path)})"
         for tag, dataset, path in files
         if path.exists()
     ]
@@ -79,24 +100,29 @@ def _evaluations(results: Results) -> list[str]:
 
 
 def _metrics(results: Results) -> list[str]:
-    """Long form: one row a step and metric."""
-    trainings = [(kind, tag) for kind in ("critics", "policies") for tag in getattr(results.experiment, kind)]
-    files = [(kind, tag, results.root / kind / tag / "metrics.jsonl") for kind, tag in trainings]
+    """Long form: one row a step and metric; ``member`` of an ensemble, else NULL."""
+    trainings = [(kind, tag, None, tag) for kind in ("critics", "policies") for tag in getattr(results.experiment, kind)]
+    trainings += [("critics", critic, member, tag) for critic in results.ensembles for member, tag in enumerate(results.members(critic))]
+    files = [(*names, results.root / names[0] / folder / "metrics.jsonl") for *names, folder in trainings]
     return [
-        f"SELECT {_text(kind)} AS kind, {_text(tag)} AS tag, (json->>'step')::BIGINT AS step, metric, (json->>metric)::DOUBLE AS value "
+        f"SELECT {_text(kind)} AS kind, {_text(tag)} AS tag, {'NULL' if member is None else member}::BIGINT AS member, "
+        "(json->>'step')::BIGINT AS step, metric, (json->>metric)::DOUBLE AS value "
         f"FROM (SELECT json, unnest(json_keys(json)) AS metric FROM read_ndjson_objects({_text(path)})) WHERE metric <> 'step'"
-        for kind, tag, path in files
+        for kind, tag, member, path in files
         if path.exists()
     ]
 
 
 def _critic_evaluations(results: Results) -> list[str]:
-    """Long form: one row a number. ``predictor`` eval, eval_train, baseline_...; ``part`` such as outcome=success, NULL for the whole."""
+    """Long form: one row a number. ``predictor`` eval, eval_train, baseline_...; ``part`` such as outcome=success, NULL for the whole;
+    ``member`` of an ensemble, NULL for the mean of its members and for other critics."""
     files = {tag: results.root / "critics" / tag / "evaluation.json" for tag in results.experiment.critics}
     return [
-        f"SELECT {_text(tag)} AS tag, split_part(name, '/', 1) AS predictor, split_part(name, '/', 2) AS metric, "
-        "nullif(substr(name, length(predictor) + length(metric) + 3), '') AS part, (json->>name)::DOUBLE AS value "
-        f"FROM (SELECT json, unnest(json_keys(json)) AS name FROM read_json_objects({_text(path)}))"
+        f"SELECT {_text(tag)} AS tag, member::BIGINT AS member, split_part(name, '/', 1) AS predictor, split_part(name, '/', 2) AS metric, "
+        "nullif(substr(name, length(predictor) + length(metric) + 3), '') AS part, value "
+        "FROM (SELECT nullif(regexp_extract(key, '^member([0-9]+)/', 1), '') AS member, "
+        "regexp_replace(key, '^member[0-9]+/', '') AS name, (json->>key)::DOUBLE AS value "
+        f"FROM (SELECT json, unnest(json_keys(json)) AS key FROM read_json_objects({_text(path)})))"
         for tag, path in files.items()
         if path.exists()
     ]

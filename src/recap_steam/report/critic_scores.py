@@ -1,4 +1,4 @@
-"""What the critics' evaluation.json say: tables beside the two predictors that see no image, and whether a critic over-fits."""
+"""What the value critics' evaluation.json say: tables beside the two predictors that see no image, and whether a critic over-fits."""
 
 from collections.abc import Iterator
 
@@ -37,8 +37,8 @@ OVERFIT_SHARE = 0.2  # of the held-out error: a rule of thumb, stated in the pag
 
 
 def _evaluations(results: Results) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """(critic, its metrics); a metric of nothing is null."""
-    for tag in results.experiment.critics:
+    """(value critic, its metrics); a metric of nothing is null."""
+    for tag in results.value_critics:
         evaluation = results.document("critics", tag, "evaluation.json")
         if evaluation:
             yield tag, evaluation

@@ -3,6 +3,7 @@
 import numpy as np
 
 from recap_steam.config import PolicyConfig
+from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
 from recap_steam.report.results import Results
 from recap_steam.report.tables import MISSING, Table, percent
 
@@ -37,16 +38,17 @@ def data_table(results: Results) -> Table:
 def stage_table(results: Results) -> Table:
     """Which dataset feeds which stage, by tag: the contract that the experiment file states and the workflow keeps."""
     experiment = results.experiment
+    trained = {tag: critic for tag, critic in experiment.critics.items() if not results.is_merged(tag)}
     rows = []
     for name, config in experiment.datasets.items():
         collected = f"by {config.collect.policy}, seed {config.collect.seed}" if config.collect else "given"
-        pools = {tag: item for tag, item in experiment.advantages.items() if item.pool != "rollout" or config.type == "rollout"}
+        pools = {tag: item for tag, item in experiment.advantages.items() if _feeds_threshold(item, config.type)}
         rows.append(
             [
                 name,
                 collected,
-                _tags(experiment.critics, "datasets", name),
-                _tags(experiment.critics, "eval_datasets", name),
+                _tags(trained, "datasets", name),
+                _tags(trained, "eval_datasets", name),
                 _tags(pools, "datasets", name),
                 _tags(experiment.advantages, "datasets", name),
                 ", ".join(_policy_use(tag, item) for tag, item in experiment.policies.items() if name in item.datasets) or MISSING,
@@ -54,6 +56,13 @@ def stage_table(results: Results) -> Table:
         )
     head = ["dataset", "collected", "critic and return scale", "critic, held out", "threshold", "labels", "policy and its normalisation"]
     return Table(head, rows)
+
+
+def _feeds_threshold(labels: AdvantagesConfig | SteamAdvantagesConfig, dataset_type: str) -> bool:
+    """Whether frames of such a dataset are in a pool that a threshold comes from."""
+    if isinstance(labels, SteamAdvantagesConfig):
+        return (labels.expert_quantile if dataset_type == "sft" else labels.rollout_quantile) is not None
+    return labels.pool != "rollout" or dataset_type == "rollout"
 
 
 def _policy_use(tag: str, policy: PolicyConfig) -> str:

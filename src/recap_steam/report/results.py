@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from recap_steam.config import Experiment, arm_name, evaluation_arms
+from recap_steam.config import Experiment, ProgressCriticConfig, arm_name, evaluation_arms
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
@@ -23,17 +23,28 @@ from recap_steam.sidecar import Sidecar, read_sidecar, sidecar_path
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One policy at one guidance scale on n initial states: (n,) ``seed`` int64, ``success`` bool, ``num_frames`` int64."""
+    """One policy at one guidance scale on n initial states: (n,) ``seed`` int64, ``success`` bool, ``num_frames`` int64.
+
+    ``control`` says what was done to the labels of a policy that shows whether they matter; empty for all others.
+    """
 
     policy: str
     guidance_scale: float | None
     seed: np.ndarray
     success: np.ndarray
     num_frames: np.ndarray
+    control: str = ""
 
     @property
     def label(self) -> str:
         return self.policy if self.guidance_scale is None else f"{self.policy}, guidance {self.guidance_scale:g}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} (control: {self.control})" if self.control else self.label
+
+
+LABEL_CONTROLS = {"none": "", "shuffled": "labels shuffled", "all_positive": "all labels positive"}
 
 
 class Results:
@@ -42,6 +53,8 @@ class Results:
     def __init__(self, experiment: Experiment, root: Path):
         self.experiment = experiment
         self.root = root
+        self.ensembles = {tag: critic for tag, critic in experiment.critics.items() if isinstance(critic, ProgressCriticConfig)}
+        self.value_critics = {tag: critic for tag, critic in experiment.critics.items() if tag not in self.ensembles}
 
     @functools.cache  # noqa: B019 (one reader a process)
     def episodes(self, dataset: str) -> Episodes | None:
@@ -73,6 +86,11 @@ class Results:
         path = self.root / "thresholds" / f"{tag}.yaml"
         return read_fragment(path)["thresholds"] if path.exists() else {}
 
+    def diagnostics(self) -> list[Path]:
+        """Folders of the diagnostics that exist, by label tag and dataset."""
+        folders = [self.root / "diagnostics" / tag / name for tag, labels in self.experiment.advantages.items() for name in labels.datasets]
+        return [folder for folder in folders if (folder / "summary.json").exists()]
+
     def document(self, *parts: str) -> dict | None:
         """A JSON file below the results folder."""
         path = self.root.joinpath(*parts)
@@ -82,6 +100,15 @@ class Results:
         """The rows of a training's metrics.jsonl, one mapping an optimiser step that was logged."""
         path = self.root / kind / tag / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def is_merged(self, critic: str) -> bool:
+        """Whether the critic is an ensemble of members that were there before, so that its datasets have no meaning."""
+        return critic in self.ensembles and self.ensembles[critic].members is not None
+
+    def members(self, critic: str) -> list[str]:
+        """Tags, below ``critics``, of the members that are trained for an ensemble; none where it is merged from others."""
+        config = self.ensembles[critic]
+        return [] if self.is_merged(critic) else [f"{critic}/members/{member}" for member in range(config.ensemble_size)]
 
     def arms(self, evaluation: str) -> list[Arm]:
         """The arms of an evaluation that exist, in the order of the experiment; the first policy's is the reference.
@@ -106,7 +133,9 @@ class Results:
     def _arm(self, path: Path, policy: str, scale: float | None) -> Arm:
         table = pq.read_table(path, columns=["episode", "seed", "success", "num_frames"]).sort_by("episode")
         columns = {name: table[name].to_numpy() for name in table.column_names}
-        return Arm(policy, scale, columns["seed"], columns["success"], columns["num_frames"])
+        config = self.experiment.policies.get(policy)  # none of the scripted expert
+        control = LABEL_CONTROLS[config.label_control] if config else ""
+        return Arm(policy, scale, columns["seed"], columns["success"], columns["num_frames"], control)
 
     def lineages(self) -> dict[str, Lineage]:
         """Lineage of every artefact that exists, by its path, from data to evaluation."""
@@ -115,9 +144,11 @@ class Results:
     def _artefacts(self) -> Iterator[Path]:
         experiment = self.experiment
         yield from (self.root / "episodes" / f"{dataset}.parquet" for dataset in experiment.datasets)
-        for kind, tags in {"returns": experiment.returns, "values": experiment.critics, "advantages": experiment.advantages}.items():
+        sidecars = {"returns": experiment.returns, "values": self.value_critics, "scores": self.ensembles}
+        for kind, tags in {**sidecars, "advantages": experiment.advantages}.items():
             yield from (self.sidecar_file(dataset, kind, tag) for tag in tags for dataset in experiment.datasets)
-        yield from (self.root / "critics" / tag / "lineage.json" for tag in experiment.critics)
+        trained = [tag for critic in self.ensembles for tag in self.members(critic)]
+        yield from (self.root / "critics" / tag / "lineage.json" for tag in (*trained, *experiment.critics))
         yield from (self.root / "thresholds" / f"{tag}.yaml" for tag in experiment.advantages)
         yield from (self.root / "policies" / tag / "lineage.json" for tag in experiment.policies)
         yield from (path for tag in experiment.evaluations for path, _, _ in self.arm_files(tag))

@@ -64,7 +64,7 @@ def _labelled(results: Results, tag: str, datasets: list[str], column: str):
 def value_curves(results: Results) -> dict[str, list[ValueCurve]]:
     """By critic, the episodes of EPISODE_RULE."""
     curves = {}
-    for critic, config in results.experiment.critics.items():
+    for critic, config in results.value_critics.items():
         for dataset in [*config.eval_datasets, *config.datasets]:
             if critic not in curves and (found := _dataset_curves(results, critic, config, dataset)):
                 curves[critic] = found
@@ -117,6 +117,12 @@ PANELS = {  # by kind of training: title, unit, {logged metric: what the legend 
         ("training loss", "nats", {"train/loss": ""}),
         ("held-out rank correlation", "Spearman", {"eval/spearman": "", "baseline_time/spearman": ", time only"}),
     ],
+    "ensembles": [
+        ("loss", "nats", {"eval/loss": ", held out", "baseline_majority/loss": ", majority"}),
+        ("bin accuracy", "share of held-out pairs", {"eval/accuracy": "", "baseline_majority/accuracy": ", majority"}),
+        ("training loss", "nats, with label smoothing", {"train/loss": ""}),
+        ("mean score", "score of held-out pairs", {"eval/signed_progress_mean": ""}),
+    ],
     "policies": [
         ("training loss", "flow-matching error", {"train/loss": ""}),
         ("training loss by branch", "flow-matching error", {f"train/loss_{name}": f", {branch_name(name)}" for name in BRANCHES}),
@@ -132,14 +138,23 @@ SHOWN_POINTS = 100
 
 
 def training_panels(results: Results, kind: str) -> list[TrainingPanel]:
-    """Learning curves of all ``critics`` or ``policies``: by panel, one curve a tag and logged metric; of many steps, means over spans."""
-    logs = {tag: results.metrics(kind, tag) for tag in getattr(results.experiment, kind)}
+    """Learning curves of all value ``critics``, members of ``ensembles`` or ``policies``: by panel, one curve a training and logged metric;
+    of many steps, means over spans."""
+    logs = _logs(results, kind)
     panels = []
     for title, unit, metrics in PANELS[kind]:
         curves = [_training_curve(tag + suffix, log, metric) for tag, log in logs.items() for metric, suffix in metrics.items()]
         if drawn := [curve for curve in curves if len(curve.steps)]:
             panels.append(TrainingPanel(title, unit, drawn))
     return panels
+
+
+def _logs(results: Results, kind: str) -> dict[str, list[dict]]:
+    """Logged rows by the name of the training."""
+    if kind == "ensembles":
+        tags = [tag for critic in results.ensembles for tag in results.members(critic)]
+        return {tag.replace("/members/", " "): results.metrics("critics", tag) for tag in tags}
+    return {tag: results.metrics(kind, tag) for tag in (results.value_critics if kind == "critics" else results.experiment.policies)}
 
 
 def _training_curve(label: str, log: list[dict], metric: str) -> TrainingCurve:

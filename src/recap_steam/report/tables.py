@@ -8,8 +8,9 @@ import numpy as np
 
 from recap_steam.config import PolicyConfig
 from recap_steam.policy.routing import BRANCHES
-from recap_steam.report.results import Results
-from recap_steam.report.verdict import ArmSummary, Pair, format_p
+from recap_steam.report.controls import Comparison
+from recap_steam.report.results import LABEL_CONTROLS, Results
+from recap_steam.report.verdict import ArmSummary, Pair, PairedTest, format_p
 
 PROMPTS = {"conditional": "indicator shown", "dropped": "indicator dropped", "": "plain prompt"}
 MISSING = "\N{EN DASH}"
@@ -36,19 +37,35 @@ def success_table(summaries: list[ArmSummary]) -> Table:
 
 
 def _success_row(summary: ArmSummary) -> list[str]:
-    difference = summary.difference
+    test = summary.test
     return [
-        summary.arm.label,
+        summary.arm.title,
         str(summary.n),
         str(summary.successes),
         percent(summary.rate),
         f"{100 * summary.low:.0f} to {percent(summary.high)}",
         f"{summary.mean_frames:.1f}",
         f"{summary.successes_per_hour:,.0f}",
-        "reference" if difference is None else f"{100 * difference.estimate:+.0f}",
-        MISSING if difference is None else f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f}",
-        MISSING if summary.p_value is None else format_p(summary.p_value).removeprefix("= "),
+        *(["reference", MISSING, MISSING] if test is None else _test_cells(test)),
     ]
+
+
+def _test_cells(test: PairedTest) -> list[str]:
+    """Difference in points, its interval, and p."""
+    difference = test.difference
+    interval = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
+    return [f"{100 * difference.estimate:+.0f}", interval, format_p(test.p_value).removeprefix("= ")]
+
+
+def controls_table(found: list[Comparison]) -> Table:
+    """Arms whose policies differ in one thing."""
+    head = ["arm", "compared with", "what differs there", "solved", "solved there", "difference, points", "95 % interval", "p"]
+    rows = []
+    for comparison in found:
+        treatment, other = comparison.treatment, comparison.other
+        solved = [str(int(arm.success.sum())) for arm in (treatment, other)]
+        rows.append([treatment.label, other.label, comparison.what, *solved, *_test_cells(comparison.test)])
+    return Table(head, rows)
 
 
 def pairs_table(pairs: list[Pair]) -> Table:
@@ -72,9 +89,15 @@ def policy_table(results: Results) -> Table:
             plain = [number(_last(log, f"{source}/loss")) for source in ("eval_train", "eval")]
             flip = [number(_last(log, f"flip/{pair}")) for pair in ("positive_plain", "positive_negative", "noise")]
             frames = ("held-out frames" if config.eval_datasets else "training frames") if config.advantage_tag else MISSING
-            start = [config.advantage_tag or "none", starts_from(config), str(log[-1]["step"])]
+            start = [labels_of(config), starts_from(config), str(log[-1]["step"])]
             rows.append([tag, *start, number(loss), *plain, percent_or_missing(dropped), *flip, frames])
     return Table(head, rows)
+
+
+def labels_of(config: PolicyConfig) -> str:
+    """The labels that a policy learns from, and what a control does to them."""
+    control = LABEL_CONTROLS[config.label_control]
+    return f"{config.advantage_tag}, control: {control}" if control else config.advantage_tag or "none"
 
 
 def starts_from(config: PolicyConfig) -> str:
@@ -124,35 +147,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _last(log: list[dict], metric: str) -> float | None:
     return next((row[metric] for row in reversed(log) if row.get(metric) is not None), None)
-
-
-def labels_table(results: Results) -> Table:
-    """Parameters, thresholds and realised positive rate of every advantage tag, over all its frames and over those of rollouts."""
-    rows = []
-    for tag, config in results.experiment.advantages.items():
-        positive = {dataset: results.sidecar(dataset, "advantages", tag, ["advantage"]) for dataset in config.datasets}
-        labels = {dataset: sidecar.columns["advantage"] for dataset, sidecar in positive.items() if sidecar is not None}
-        if not labels:
-            continue
-        rollouts = [values for dataset, values in labels.items() if results.experiment.datasets[dataset].type == "rollout"]
-        rows.append(
-            [
-                tag,
-                config.critic,
-                str(config.advantage_lookahead_step),
-                percent(config.positive_quantile),
-                config.pool,
-                _thresholds(results.thresholds(tag)),
-                percent(np.concatenate(list(labels.values())).mean()),
-                percent(np.concatenate(rollouts).mean()) if rollouts else MISSING,
-            ]
-        )
-    head = ["tag", "critic", "look-ahead N, frames", "positive quantile", "pool", "threshold", "positive, all", "positive, rollouts"]
-    return Table(head, rows)
-
-
-def _thresholds(by_pool: dict[str, float]) -> str:
-    return ", ".join(map(number, by_pool.values())) or MISSING if len(by_pool) < 4 else f"{len(by_pool)} thresholds"
 
 
 def number(value: float | None) -> str:

@@ -11,8 +11,27 @@ LEVEL = 0.05  # two-sided; divided by the number of comparisons with the referen
 
 
 @dataclasses.dataclass(frozen=True)
+class PairedTest:
+    """Difference of an arm's success rate to another's on the same initial states, and the exact McNemar test of it."""
+
+    difference: Difference
+    p_value: float
+
+
+def tested(reference: Arm, arm: Arm) -> PairedTest:
+    return PairedTest(paired_difference(reference.success, arm.success), mcnemar_exact(reference.success, arm.success))
+
+
+def judged(test: PairedTest, level: float) -> str | None:
+    """``better`` or ``worse``; None where the difference cannot be told from chance at this level."""
+    if test.p_value >= level:
+        return None
+    return "better" if test.difference.estimate > 0 else "worse"
+
+
+@dataclasses.dataclass(frozen=True)
 class ArmSummary:
-    """One arm over n initial states: ``rate`` in [0, 1] with its 95 % interval, and the comparison with the reference arm (None there)."""
+    """One arm over n initial states: ``rate`` in [0, 1] with its 95 % interval, and the test against the reference arm (None there)."""
 
     arm: Arm
     n: int
@@ -22,8 +41,7 @@ class ArmSummary:
     high: float
     mean_frames: float
     successes_per_hour: float
-    difference: Difference | None
-    p_value: float | None
+    test: PairedTest | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +72,7 @@ def _summary(arm: Arm, reference: Arm | None, fps: float) -> ArmSummary:
         high=high,
         mean_frames=float(arm.num_frames.mean()),
         successes_per_hour=successes_per_hour(successes, int(arm.num_frames.sum()), fps),
-        difference=None if reference is None else paired_difference(reference.success, arm.success),
-        p_value=None if reference is None else mcnemar_exact(reference.success, arm.success),
+        test=None if reference is None else tested(reference, arm),
     )
 
 
@@ -78,11 +95,10 @@ def sentences(tag: str, summaries: list[ArmSummary]) -> list[str]:
 
 
 def _sentence(tag: str, reference: ArmSummary, other: ArmSummary, level: float) -> str:
-    counts = f"{other.arm.label} solved {other.successes} of {other.n} initial states, {reference.arm.label} {reference.successes}"
-    difference = f"difference {100 * other.difference.estimate:+.0f} points, p {format_p(other.p_value)}"
-    if other.p_value >= level:
-        return f"{tag}: {counts}; {difference}: not significant at this number of episodes."
-    return f"{tag}: {counts}; {difference}: significantly {'better' if other.difference.estimate > 0 else 'worse'}."
+    counts = f"{other.arm.title} solved {other.successes} of {other.n} initial states, {reference.arm.title} {reference.successes}"
+    difference = f"difference {100 * other.test.difference.estimate:+.0f} points, p {format_p(other.test.p_value)}"
+    verdict = judged(other.test, level)
+    return f"{tag}: {counts}; {difference}: {f'significantly {verdict}' if verdict else 'not significant at this number of episodes'}."
 
 
 def format_p(p_value: float) -> str:

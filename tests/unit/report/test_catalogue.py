@@ -4,13 +4,14 @@ import io
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import yaml
 
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
 from recap_steam.report import catalogue
-from tests.experiments import RESULTS, small_config
+from tests.experiments import RESULTS, config_of, small_config
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def connection(finished, monkeypatch):
 def test_views_cover_every_tag_and_dataset(connection):
     counts = {
         view: connection.execute(f'SELECT count(DISTINCT (tag, dataset)) FROM "{view}"').fetchone()[0]
-        for view in ("returns", "values", "advantages")
+        for view in ("returns", "values", "scores", "advantages")
     }
-    assert counts == {"returns": 3, "values": 3, "advantages": 4}
+    assert counts == {"returns": 3, "values": 3, "scores": 3, "advantages": 6}
     frames = connection.execute("SELECT sum(length) FROM episodes").fetchone()[0]
     assert connection.execute("SELECT count(*) FROM returns").fetchone()[0] == frames
     assert connection.execute("SELECT count(*) FROM evaluations WHERE policy = 'recap'").fetchone()[0] == 100
@@ -33,6 +34,31 @@ def test_views_cover_every_tag_and_dataset(connection):
         "SELECT predictor, metric, part, value FROM critic_evaluations WHERE round(value, 3) IN (0.1, 0.24)"
     ).fetchall()
     assert sorted(found) == [("baseline_constant", "mae", None, 0.24), ("eval", "mae", "outcome=failure", 0.1)]
+
+
+def test_members_stand_beside_their_ensemble(connection):
+    query = "SELECT member, value FROM critic_evaluations WHERE tag = 'progress' AND predictor = 'eval' AND metric = 'accuracy'"
+    assert connection.sql(f"{query} AND part IS NULL ORDER BY member NULLS FIRST").fetchall() == [(None, 0.5), (0, 0.45), (1, 0.55)]
+    query = "SELECT DISTINCT member FROM metrics WHERE tag = 'progress' ORDER BY ALL"
+    assert connection.sql(query).fetchall() == [(0,), (1,)]
+
+
+def test_disagreements_are_frames_with_one_label_of_each(connection):
+    title = "frames that labels by values and labels by scores disagree on"
+    rows = connection.sql(catalogue.EXAMPLES[title].replace("LIMIT 20", "")).fetchall()
+    query = "SELECT advantage FROM advantages WHERE tag = '{}' AND dataset = 'rollouts' ORDER BY episode_index, frame_index"
+    recap, again, steam = (np.array(connection.sql(query.format(tag)).fetchall()).ravel() for tag in ("n5_q30", "n5_each", "steam_q40"))
+    assert len(rows) == (recap != steam).sum() + (again != steam).sum() > 0  # demonstrations are positive by both
+
+
+@pytest.mark.parametrize("critic", ["value", "progress"])
+def test_one_method_alone_has_no_disagreement_and_no_views_of_the_other(finished, monkeypatch, critic):
+    monkeypatch.chdir(finished)
+    connection = catalogue.open_catalogue(load_experiment(config_of(critic)), RESULTS)
+    assert connection.sql(catalogue.EXAMPLES["frames that labels by values and labels by scores disagree on"]).fetchall() == []
+    assert connection.sql(catalogue.EXAMPLES["labels that differ between two tags"]) is not None
+    with pytest.raises(UserError, match="scores" if critic == "value" else "values"):
+        catalogue.run_query(connection, 'SELECT * FROM "scores" JOIN "values" USING (dataset, episode_index, frame_index)')
 
 
 @pytest.mark.parametrize("title", catalogue.EXAMPLES)

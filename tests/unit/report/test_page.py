@@ -17,14 +17,15 @@ import pytest
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
-from recap_steam.report import critic_scores, page, provenance, series, tables
+from recap_steam.report import critic_scores, diagnostics, label_tables, page, provenance, series, tables
+from recap_steam.report.groups import frame_groups
 from recap_steam.report.results import Results
 from tests.datasets import image, write_v21
-from tests.experiments import CAMERA, RESULTS, small_config
+from tests.experiments import CAMERA, RESULTS, config_of, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
-    *("success.png", "critic_evaluation.png", "critic_training.png", "values.png"),
+    *("success.png", "critic_evaluation.png", "critic_training.png", "values.png", "ensemble_training.png"),
     *("advantages.png", "positive_rate.png", "policy_training.png"),
 )
 
@@ -51,16 +52,21 @@ def build(config: dict, folder) -> str:
 @pytest.fixture(scope="module")
 def built(finished, tmp_path_factory) -> tuple[Path, str]:
     """The report as the rule's command builds it: its folder, and what the command printed."""
-    folder = tmp_path_factory.mktemp("built") / "report"
-    arguments = ["--config", json.dumps(small_config()), "--results", str(RESULTS), "--output-dir", str(folder)]
-    done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=finished, capture_output=True, text=True, check=True)
-    return folder, done.stdout
+    root = tmp_path_factory.mktemp("built")
+    shutil.copytree(finished, root, dirs_exist_ok=True)
+    arguments = ["--config", json.dumps(small_config()), "--results", str(RESULTS), "--output-dir", str(RESULTS / "report")]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return root / RESULTS / "report", done.stdout
 
 
 def test_page_is_local_and_whole(built):
     folder, _ = built
     text = (folder / "index.html").read_text()
-    assert re.findall(r'src="([^"]+)"', text) == list(FIGURES)
+    plots = [f"../diagnostics/steam_q40/{name}/{file}" for name in ("demonstrations", "rollouts") for file in diagnostics.FIGURES]
+    assert re.findall(r'src="([^"]+)"', text) == [*FIGURES[:-1], *plots, FIGURES[-1]]
+    links = re.findall(r'href="([^"#]+)"', text)
+    assert sorted(links) == sorted([*plots, *(f"{Path(plot).parent}/summary.json" for plot in plots[::5])])
+    assert all((folder / link).is_file() for link in links)
     assert "http" not in text and "<script" not in text
     assert sorted(path.name for path in folder.iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
     for name in FIGURES:
@@ -76,9 +82,9 @@ def test_summary_is_printed_and_kept(built):
 
 
 def test_same_results_give_the_same_bytes(built, here):
-    build(small_config(), here / "again")
+    build(small_config(), RESULTS / "again")
     for name in (*FIGURES, "index.html", "summary.txt"):
-        assert (here / "again" / name).read_bytes() == (built[0] / name).read_bytes(), name
+        assert (RESULTS / "again" / name).read_bytes() == (built[0] / name).read_bytes(), name
 
 
 def test_experiment_of_returns_only(here):
@@ -86,6 +92,15 @@ def test_experiment_of_returns_only(here):
     page_text = build(config, here / "report")
     assert all((here / "report" / name).exists() for name in FIGURES)  # declared outputs, though there is nothing to show
     assert "<img" not in page_text and re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Data", "Lineage"]
+
+
+@pytest.mark.parametrize("critic", ["value", "progress"])
+def test_either_method_alone(here, critic):
+    page_text = build(config_of(critic), here / "report")
+    other = {"value": ("progress", "steam"), "progress": ("value", "recap", "n5_q30", "shuffled")}[critic]
+    cells = re.findall(r"<td[^>]*>([^<]*)", page_text)
+    assert critic in cells and not {*other} & {*cells}
+    assert all((here / "report" / name).exists() for name in FIGURES)
 
 
 def test_demonstrations_without_outcome_are_noted(tmp_path):
@@ -163,25 +178,27 @@ def test_frames_are_of_the_first_camera_that_the_robot_has(results):
 
 def test_groups_of_frames_are_disjoint_and_complete(results):
     for dataset, kind in (("demonstrations", "sft"), ("rollouts", "rollout")):
-        groups = series.frame_groups(kind, results.episodes(dataset))
+        groups = frame_groups(kind, results.episodes(dataset))
         assert np.array_equal(sum(mask.astype(int) for mask in groups.values()), np.ones(results.episodes(dataset).num_frames))
 
 
 def test_positive_rates_are_those_of_the_labels(results):
-    (rates, _) = series.positive_rates(results)
+    rates, *_ = series.positive_rates(results)
     labels = results.sidecar("rollouts", "advantages", "n5_q30", ["advantage"]).columns["advantage"]
     shares = [share * frames for (dataset, _), (share, frames) in rates.rates.items() if dataset == "rollouts"]
     assert sum(shares) == pytest.approx(labels.sum())
     assert rates.rates["rollouts", "intervention"][0] == 1.0
-    assert tables.labels_table(results).rows[0][-1] == tables.percent(labels.mean())
+    assert label_tables.labels_table(results).rows[0][-1] == tables.percent(labels.mean())
 
 
 def test_stage_table_states_what_feeds_what(results):
     rows = {row[0]: row[1:] for row in provenance.stage_table(results).rows}
     none = tables.MISSING
-    assert rows["heldout"] == ["given", none, "value", none, none, none]
-    assert rows["demonstrations"][3:5] == ["n5_each", "n5_q30, n5_each"]  # n5_q30 takes its threshold from rollouts only
-    assert rows["rollouts"][-1] == "filtered (successes and interventions), recap"
+    assert rows["heldout"] == ["given", none, "value, progress", none, none, none]
+    assert [row[1] for row in rows.values()] == ["value, progress", "value", none]
+    assert rows["demonstrations"][3:5] == ["n5_each", "n5_q30, n5_each, steam_q40"]  # the others take their threshold from rollouts only
+    assert rows["rollouts"][3] == "n5_q30, n5_each, steam_q40"
+    assert rows["rollouts"][-1] == "filtered (successes and interventions), recap, steam, shuffled"
 
 
 def test_critic_stands_beside_its_baselines(results):
@@ -251,14 +268,16 @@ def test_learning_curves_show_held_out_beside_training_frames(results):
 
 def test_policies_state_their_start_and_what_each_branch_saw(results):
     starts = {row[0]: row[2] for row in tables.policy_table(results).rows}
-    assert starts == {"start": "random weights", "filtered": "random weights", "recap": "random weights"}
+    assert starts == dict.fromkeys(("start", "filtered", "recap", "steam", "shuffled"), "random weights")
+    labels = [row[1] for row in tables.policy_table(results).rows]
+    assert labels == ["none", "none", "n5_q30", "steam_q40", "n5_q30, control: labels shuffled"]
     rows = tables.branch_table(results).rows
-    assert rows == [  # imitation has no branches
+    assert rows[:3] == [  # imitation has no branches
         ["recap", "positive, indicator shown", "2,800", "28 %", "0.228"],
         ["recap", "positive, indicator dropped", "1,200", "12 %", "0.212"],
         ["recap", "negative, plain prompt", "6,000", "60 %", "0.260"],
     ]
-    assert [row[-1] for row in tables.policy_table(results).rows] == [tables.MISSING, tables.MISSING, "training frames"]
+    assert [row[-1] for row in tables.policy_table(results).rows] == [tables.MISSING] * 2 + ["training frames"] * 3
 
 
 def test_start_of_training_is_the_policy_or_the_base(results):
@@ -273,14 +292,14 @@ def test_branch_loss_is_over_samples_not_steps(here):
     rows[98] |= {"train/count_positive_conditional": 9, "train/loss_positive_conditional": 1.0}
     rows[99] |= {"train/count_positive_conditional": 1, "train/loss_positive_conditional": 2.0}
     (RESULTS / "policies/recap/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    [row] = tables.branch_table(Results(load_experiment(small_config()), RESULTS)).rows
+    row, *_ = tables.branch_table(Results(load_experiment(small_config()), RESULTS)).rows
     assert row[2:] == ["10", "100 %", "1.100"]
 
 
 def test_lineage_of_every_artefact(results):
     lineages = results.lineages()
-    kinds = {"index_dataset": 3, "compute_returns": 3, "compute_values": 3, "compute_advantages": 4}
-    kinds |= {"train_critic": 1, "compute_threshold": 2, "train_policy": 3, "evaluate_policy": 4}
+    kinds = {"index_dataset": 3, "compute_returns": 3, "compute_values": 3, "compute_scores": 3, "compute_advantages": 6}
+    kinds |= {"train_critic": 1, "train_member": 2, "merge_ensemble": 1, "compute_threshold": 3, "train_policy": 5, "evaluate_policy": 8}
     assert {stage: sum(item.stage == stage for item in lineages.values()) for stage in kinds} == kinds
 
 

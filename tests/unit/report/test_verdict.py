@@ -1,5 +1,7 @@
 """Numbers and sentences of an evaluation: computed from the outcomes, whatever they are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -14,11 +16,11 @@ def arm(policy: str, solved: int, n: int = 50, scale: float | None = None, frame
 
 def test_summary_of_counts():
     reference, other = summarise([arm("start", 25), arm("recap", 31, scale=2.0)], fps=16)
-    assert (reference.n, reference.successes, reference.rate, reference.difference, reference.p_value) == (50, 25, 0.5, None, None)
+    assert (reference.n, reference.successes, reference.rate, reference.test) == (50, 25, 0.5, None)
     assert (reference.low, reference.high) == pytest.approx((0.366, 0.634), abs=5e-4)  # Wilson, by hand
     assert reference.successes_per_hour == pytest.approx(25 / (50 * 40 / 16 / 3600))
-    assert other.difference.estimate == pytest.approx(0.12)
-    assert other.p_value == pytest.approx(2 * 0.5**6)  # six states solved by one arm only
+    assert other.test.difference.estimate == pytest.approx(0.12)
+    assert other.test.p_value == pytest.approx(2 * 0.5**6)  # six states solved by one arm only
 
 
 def test_pairs_count_states_that_only_one_arm_solved():
@@ -49,6 +51,12 @@ def test_level_is_divided_by_the_number_of_comparisons():
 def test_single_arm_is_compared_with_nothing():
     (sentence,) = sentences("paired", summarise([arm("start", 0)], fps=16))
     assert sentence == "paired: start solved 0 of 50 initial states; nothing was compared with it."
+
+
+def test_a_control_is_called_one():
+    control = dataclasses.replace(arm("shuffled", 25, scale=1.0), control="labels shuffled")
+    (sentence,) = sentences("paired", summarise([arm("start", 25), control], fps=16))
+    assert sentence.startswith("paired: shuffled, guidance 1 (control: labels shuffled) solved 25 of 50 initial states, start 25;")
 
 
 @pytest.mark.parametrize(("p_value", "text"), [(0.0001, "< 0.001"), (0.012, "= 0.012"), (0.184, "= 0.18"), (1.0, "= 1.00")])

@@ -1,0 +1,46 @@
+"""What the page says beneath its tables: how numbers were computed and how to read them."""
+
+SUCCESS = (
+    "Every arm starts from the same initial states. Intervals of rates: Wilson. Differences: to the first arm, with Newcombe's paired "
+    "interval. p: exact McNemar test, two-sided, as computed. A difference is called significant when p is below 0.05 divided by the "
+    "number of arms compared with the first. Successes per simulated hour count the time of failures too."
+)
+CRITIC = (
+    "The time-only and the constant predictor see no image: the training targets by time in the episode, and all of them. A critic that "
+    "does not beat the time-only predictor has learned nothing about outcomes that a clock does not know. A critic that is much better on "
+    "training frames than held out over-fits; that is said here where the gap is more than a fifth of the held-out error. Held-out data "
+    "that are harder than the training data widen it, too. Bin accuracy: the most likely bin is the target's; bins are narrow, so it is "
+    "low. Success AUC: the chance that the value ranks a frame of a success above one of a failure at the same tenth of the episode, mean "
+    "over the tenths. All numbers: evaluation.json."
+)
+ENSEMBLE = (
+    "A progress critic sees two frames of an episode and says which bin their distance in time falls into, forward or backward. Each "
+    "held-out pair is asked in both orders, so that the mean score is 0 for a critic that treats both alike. The majority sees no image: "
+    "it says what was most frequent in training. Held-out pairs are of the kind that was learned from: of successes, where critics learn "
+    "from experts."
+)
+CONTROL = (
+    "Each pair differs in what is stated and in nothing else: the same data, model, steps, seed and guidance, the same initial states. "
+    "What an arm gains over the start is not what its labels gained: that is the difference to the control whose labels are shuffled. "
+    "Significant when p is below 0.05 divided by the number of these pairs."
+)
+LABEL = (
+    "A frame is positive when its advantage reaches the threshold, when it belongs to a demonstration, or, by option, to an intervention."
+)
+SCORE = (
+    "A frame is positive when the least score of any member is above the threshold, when it belongs to a demonstration of which no share "
+    "is asked, or, by option, to an intervention. A frame that lies less than its look-ahead before the end of its episode has the score "
+    "of the last one that does not; in an episode too short for any, none is positive by its score."
+)
+POLICY = (
+    "Loss: flow-matching error in normalised action units, mean over the last tenth of training; the next two are of fixed frames and "
+    "noise at the last evaluation. Indicator dropped: the realised rate among the samples that could show it. Flip test: mean distance (L2 "
+    "a step, normalised action units) between the actions sampled with the positive indicator and without, for the same frames and noise, "
+    "beside the distance between two noises without it; 0 means that the indicator is ignored."
+)
+BRANCH = "All training samples by their label and by what their prompt showed of it; loss as above, over the samples of the branch."
+STAGE = (
+    "What the experiment file assigns; a stage reads no other dataset. Checked before anything runs: held-out datasets are not trained on, "
+    "and no initial state of an evaluation or of a collected held-out dataset occurs in training data collected on the same task."
+)
+LINEAGE = "Each artefact states what made it; every consumer checks this before use. Digests are SHA-256, first 12 digits."
