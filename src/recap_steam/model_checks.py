@@ -10,7 +10,7 @@ from recap_steam.model_config import (
     EXPERT_VARIANTS,
     CriticModelConfig,
     PolicyModelConfig,
-    ProgressModelConfig,
+    TowersConfig,
     read_config,
     weight_folders,
 )
@@ -40,7 +40,7 @@ def check_models(experiment: Experiment) -> None:
             raise config_error(f"policies.{tag}.init_from", f"the model of '{policy.init_from}' differs; both need the same model section")
 
 
-def _check_folders(key: str, model: CriticModelConfig | ProgressModelConfig | PolicyModelConfig) -> None:
+def _check_folders(key: str, model: TowersConfig | PolicyModelConfig) -> None:
     """Weights and tokenizers that training starts from are there."""
     for name, folder, patterns in weight_folders(model):
         path = Path(folder)
@@ -52,7 +52,7 @@ def _check_folders(key: str, model: CriticModelConfig | ProgressModelConfig | Po
                 raise config_error(f"{key}.{name}", f"{path} has no {pattern}; {remedy}")
 
 
-def _check_towers(key: str, model: CriticModelConfig | ProgressModelConfig) -> None:
+def _check_towers(key: str, model: TowersConfig) -> None:
     for tower in ("siglip", "gemma3"):
         if getattr(model, f"{tower}_path") is None and getattr(model, f"{tower}_config") is None:
             raise config_error(key, f"give {tower}_path (a folder with weights) or {tower}_config (sizes of a model made from scratch)")
@@ -65,7 +65,7 @@ def _check_towers(key: str, model: CriticModelConfig | ProgressModelConfig) -> N
         )
 
 
-def _stated_sizes(key: str, model: CriticModelConfig | ProgressModelConfig, tower: str) -> dict[str, Any]:
+def _stated_sizes(key: str, model: TowersConfig, tower: str) -> dict[str, Any]:
     """The sizes of a tower in its folder, whose file leaves out transformers' defaults, or those that are given."""
     folder = getattr(model, f"{tower}_path")
     if folder is None:
@@ -74,9 +74,7 @@ def _stated_sizes(key: str, model: CriticModelConfig | ProgressModelConfig, towe
     return found.get("vision_config", found)
 
 
-def size_problems(
-    model: CriticModelConfig | ProgressModelConfig, siglip: dict[str, Any], gemma3: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
+def size_problems(model: TowersConfig, siglip: dict[str, Any], gemma3: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (key below the model, what is wrong) where the parts of a critic do not fit together.
 
     Args:

@@ -9,38 +9,36 @@ from recap_steam.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
-class CriticModelConfig:
+class TowersConfig:
+    """What critics of both methods have: a vision tower, a text model and its tokenizer."""
+
     siglip_path: str | None
     gemma3_path: str | None
     tokenizer_path: str | None
     image_size: int
     siglip_config: dict | None
     gemma3_config: dict | None
+    freeze_vision_encoder: bool
+    max_token_len: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticModelConfig(TowersConfig):
     critic_expert_variant: str
     num_bins: int
     v_min: float
     v_max: float
     value_dropout: float
     freeze_vlm: bool
-    freeze_vision_encoder: bool
-    max_token_len: int
 
 
 @dataclasses.dataclass(frozen=True)
-class ProgressModelConfig:
-    siglip_path: str | None
-    gemma3_path: str | None
-    tokenizer_path: str | None
-    image_size: int
-    siglip_config: dict | None
-    gemma3_config: dict | None
+class ProgressModelConfig(TowersConfig):
     num_bins: int
     fusion_hidden_dim: int
     label_smoothing: float
     dropout: float
-    freeze_vision_encoder: bool
     freeze_language_model: bool
-    max_token_len: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +90,7 @@ class PolicyModelConfig:
     freeze_vision_encoder: bool
 
 
-def weight_folders(model: CriticModelConfig | ProgressModelConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
+def weight_folders(model: TowersConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
     """Return (key, folder, patterns of files that must be in it) of every folder that a model starts from."""
     needed = {
         "siglip_path": ["config.json", "*.safetensors"],
