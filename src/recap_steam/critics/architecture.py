@@ -12,7 +12,7 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from recap_steam.critics.value_head import Support
 from recap_steam.errors import UserError, config_error
 from recap_steam.model_checks import size_problems
-from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, ExpertSize, ProgressModelConfig, read_config
+from recap_steam.model_config import EXPERT_VARIANTS, CriticModelConfig, ExpertSize, ProgressModelConfig, TowersConfig, read_config
 
 # transformers 5.5 warns of the rope_parameters that its own Gemma3 configuration makes
 logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)
@@ -61,7 +61,7 @@ class ProgressArchitecture:
         return cls(*_towers(config), config.fusion_hidden_dim, config.num_bins, config.dropout)
 
 
-def _towers(config: CriticModelConfig | ProgressModelConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def _towers(config: TowersConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of transformers' configurations of SigLIP's vision tower and Gemma3's text model."""
     try:
         siglip, gemma3 = _arguments(_siglip(config)), _arguments(_gemma3(config))
@@ -72,7 +72,7 @@ def _towers(config: CriticModelConfig | ProgressModelConfig) -> tuple[dict[str, 
     return siglip, gemma3
 
 
-def _siglip(config: CriticModelConfig | ProgressModelConfig) -> SiglipVisionConfig:
+def _siglip(config: TowersConfig) -> SiglipVisionConfig:
     if config.siglip_path is not None:
         found = read_config(config.siglip_path, "siglip_path")
         return SiglipVisionConfig.from_dict(found.get("vision_config", found))
@@ -81,7 +81,7 @@ def _siglip(config: CriticModelConfig | ProgressModelConfig) -> SiglipVisionConf
     return SiglipVisionConfig(**config.siglip_config, image_size=config.image_size)
 
 
-def _gemma3(config: CriticModelConfig | ProgressModelConfig) -> Gemma3TextConfig:
+def _gemma3(config: TowersConfig) -> Gemma3TextConfig:
     if config.gemma3_path is not None:
         return Gemma3TextConfig.from_dict(read_config(config.gemma3_path, "gemma3_path"))
     if config.gemma3_config is None:

@@ -16,7 +16,7 @@ from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.lineage import digest_file
-from recap_steam.model_config import CriticModelConfig, ProgressModelConfig
+from recap_steam.model_config import TowersConfig
 from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
 
 
@@ -60,9 +60,7 @@ def start_model[Model: nn.Module](config: CriticConfig | ProgressCriticConfig, k
     return model
 
 
-def start_tokenizer(
-    model: CriticModelConfig | ProgressModelConfig, sources: list[Source], template: str, vocab_size: int
-) -> PreTrainedTokenizerFast:
+def start_tokenizer(model: TowersConfig, sources: list[Source], template: str, vocab_size: int) -> PreTrainedTokenizerFast:
     """The given tokenizer, or one trained on the prompts; ``vocab_size`` is the text model's.
 
     Raises:
@@ -79,7 +77,7 @@ def start_tokenizer(
     return tokenizer
 
 
-def pretrained_digests(model: CriticModelConfig | ProgressModelConfig) -> dict[str, str]:
+def pretrained_digests(model: TowersConfig) -> dict[str, str]:
     """Digests of the pretrained weights and tokenizer that training starts from."""
     files = [
         (key, path)
