@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.workflow.tree import Tree, copy_workflow, demo_with
 
+POLICIES = ["start", "filtered", "recap", "steam"]  # without the controls, which differ in their labels only
+TRAINED = {"model.image_size": 32, "max_steps": 4, "global_batch_size": 8}
 SMALL = {
     "experiment": "small",
     "environments.drawer.image_size": 32,
@@ -19,15 +22,18 @@ SMALL = {
     "datasets.rollouts.collect.num_episodes": 4,
     "datasets.rollouts.collect.intervention_after": 4,
     "datasets.heldout.collect.num_episodes": 2,
-    "critics.value.model.image_size": 32,
-    "critics.value.max_steps": 4,
-    "critics.value.eval_interval": 2,
-    "critics.value.global_batch_size": 8,
-    **{f"policies.{tag}.model.image_size": 32 for tag in ("start", "filtered", "recap")},
-    **{f"policies.{tag}.max_steps": 4 for tag in ("start", "filtered", "recap")},
-    **{f"policies.{tag}.global_batch_size": 8 for tag in ("start", "filtered", "recap")},
+    **{f"critics.{tag}.{key}": value for tag in ("value", "progress") for key, value in TRAINED.items()},
+    **{f"critics.{tag}.eval_interval": 2 for tag in ("value", "progress")},
+    "critics.progress.ensemble_size": 2,
+    **{f"policies.{tag}.{key}": value for tag in POLICIES for key, value in TRAINED.items()},
+    "evaluations.paired.policies": POLICIES,
     "evaluations.paired.num_episodes": 2,
 }
+
+
+def small(changes: dict[str, Any]) -> dict[str, Any]:
+    experiment = demo_with(SMALL | changes)
+    return experiment | {"policies": {tag: experiment["policies"][tag] for tag in POLICIES}}
 
 
 def run(tree: Tree, *arguments: str) -> tuple[str, list[str]]:
@@ -44,13 +50,14 @@ def run(tree: Tree, *arguments: str) -> tuple[str, list[str]]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The workflow after one run of the small experiment."""
     tree = copy_workflow(tmp_path_factory.mktemp("workflow"))
-    run(tree, "--configfile", tree.experiment("small", demo_with(SMALL)))
+    run(tree, "--configfile", tree.experiment("small", small({})))
     return tree
 
 
 def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     report = finished.path / "results/small/report"
-    assert "recap" in (report / "index.html").read_text()
+    page = (report / "index.html").read_text()
+    assert "recap" in page and "steam" in page
     summary = (report / "summary.txt").read_text()
     assert "of 2 initial states" in summary
     assert "positive, indicator shown" in summary and "on training frames, gap " in summary
@@ -58,9 +65,10 @@ def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     assert all((report / f"{name}.png").stat().st_size > 10_000 for name in figures)
 
 
-def test_labels_know_corrections(finished: Tree):
+@pytest.mark.parametrize("tag", ["n5_q30", "steam_q30"])
+def test_labels_know_corrections(finished: Tree, tag: str):
     meta = Path(finished.path / "data/demo/rollouts/meta")
-    labels = pq.read_table(meta / "advantages_n5_q30.parquet", columns=["episode_index", "frame_index", "advantage"])
+    labels = pq.read_table(meta / f"advantages_{tag}.parquet", columns=["episode_index", "frame_index", "advantage"])
     (data,) = (finished.path / "data/demo/rollouts/data").rglob("*.parquet")
     frames = pq.read_table(data, columns=["episode_index", "frame_index", "intervene_flag"])
     assert labels["episode_index"].equals(frames["episode_index"])
@@ -75,10 +83,10 @@ def test_a_second_run_does_nothing(finished: Tree):
 
 
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
-    changed = demo_with({**SMALL, "advantages.n5_q30.positive_quantile": 0.5})
+    changed = small({"advantages.n5_q30.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
     _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))
-    once = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 1, "evaluate_policy": 2, "build_report": 1, "all": 1}
-    assert {rule: jobs.count(rule) for rule in jobs} == once
+    once = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 2, "train_policy": 2, "evaluate_policy": 4}
+    assert {rule: jobs.count(rule) for rule in jobs} == once | {"build_report": 1, "all": 1}
 
 
 def test_publishing_for_the_reference_is_an_explicit_target(finished: Tree):
