@@ -11,8 +11,12 @@ ROOT = Path(__file__).parents[2]
 def start(script: Path, arguments: list, processes: int) -> subprocess.Popen:
     """Run ``script`` in ``processes`` processes; its output is piped."""
     words = [sys.executable, "-m", "recap_steam.launch", "--standalone", "--nproc-per-node", processes, script, *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
-    return subprocess.Popen([str(word) for word in words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([str(word) for word in words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def environment() -> dict[str, str]:
+    """Of a script of this checkout."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
 
 
 def finish(process: subprocess.Popen) -> str:
