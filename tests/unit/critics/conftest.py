@@ -1,11 +1,16 @@
 from pathlib import Path
 
 import pytest
+from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3TextModel
+from transformers.models.siglip.configuration_siglip import SiglipConfig, SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
 
 from recap_steam.critics.ensemble import merge_stage
 from recap_steam.training.critic_stage import train_critic_stage
 from recap_steam.training.progress_stage import train_member_stage
 from tests.unit.critics.experiment import Files, make
+from tests.unit.critics.small import SIX_LAYERS, TEXT_TOWER, VISION
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +42,18 @@ def ensemble_dir(members, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ensemble") / "progress"
     merge_stage([str(member) for member in members], folder, overwrite=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Pretrained folders, written by transformers itself: whole models and the parts we need of them."""
+    root = tmp_path_factory.mktemp("pretrained")
+    models = {
+        "siglip": SiglipModel(SiglipConfig(text_config=TEXT_TOWER, vision_config=VISION)),
+        "tower": SiglipVisionModel(SiglipVisionConfig(**VISION)),
+        "gemma": Gemma3ForCausalLM(Gemma3TextConfig(**SIX_LAYERS)),
+        "text": Gemma3TextModel(Gemma3TextConfig(**SIX_LAYERS)),
+    }
+    for name, model in models.items():
+        model.save_pretrained(root / name)
+    return root, models

@@ -20,6 +20,9 @@ GEMMA3 = {
     "head_dim": 8,
     "vocab_size": 300,
 }
+VISION = {**SIGLIP, "image_size": 16}
+TEXT_TOWER = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIX_LAYERS = {**GEMMA3, "num_hidden_layers": 6}
 MODEL = CriticModelConfig(
     siglip_path=None,
     gemma3_path=None,

@@ -4,20 +4,16 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
-from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3TextModel
-from transformers.models.siglip.configuration_siglip import SiglipConfig, SiglipVisionConfig
-from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from recap_steam.critics.architecture import ProgressArchitecture
 from recap_steam.critics.progress_model import ProgressCritic
 from recap_steam.critics.weights import load_pretrained
 from recap_steam.errors import UserError
-from tests.unit.critics.small import GEMMA3, SIGLIP, batch, pair_batch, progress_architecture, progress_critic
+from tests.unit.critics.small import SIX_LAYERS, VISION, batch, pair_batch, progress_architecture, progress_critic
 
-VISION = {**SIGLIP, "image_size": 16}
-TEXT_TOWER = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-NARROW = {**GEMMA3, "num_hidden_layers": 6, "sliding_window": 2}  # narrower than the prompts here; the sixth layer sees all
+NARROW = {**SIX_LAYERS, "sliding_window": 2}  # narrower than the prompts here; the sixth layer sees all
 
 
 def logits(model: ProgressCritic, *inputs) -> torch.Tensor:
@@ -155,20 +151,6 @@ def test_parameters_at_full_size():
         "text_projector": (640 + 1) * 512,
         "head": 2 * 3 * 512 + (3 * 512 + 1) * 512 + (512 + 1) * 32,
     }
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pretrained")
-    models = {
-        "siglip": SiglipModel(SiglipConfig(text_config=TEXT_TOWER, vision_config=VISION)),
-        "tower": SiglipVisionModel(SiglipVisionConfig(**VISION)),
-        "gemma": Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA3)),
-        "text": Gemma3TextModel(Gemma3TextConfig(**GEMMA3)),
-    }
-    for name, model in models.items():
-        model.save_pretrained(root / name)
-    return root, models
 
 
 @pytest.mark.parametrize(("siglip", "gemma"), [("siglip", "gemma"), ("tower", "text")])

@@ -3,33 +3,10 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
-from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3TextModel
-from transformers.models.siglip.configuration_siglip import SiglipConfig, SiglipVisionConfig
-from transformers.models.siglip.modeling_siglip import SiglipModel, SiglipVisionModel
 
 from recap_steam.critics.weights import load_pretrained
 from recap_steam.errors import UserError
-from tests.unit.critics.small import GEMMA3, SIGLIP, architecture, batch, critic
-
-VISION = {**SIGLIP, "image_size": 16}
-TEXT_TOWER = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-SIX_LAYERS = {**GEMMA3, "num_hidden_layers": 6}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Pretrained folders, written by transformers itself: whole models and the parts we need of them."""
-    root = tmp_path_factory.mktemp("pretrained")
-    models = {
-        "siglip": SiglipModel(SiglipConfig(text_config=TEXT_TOWER, vision_config=VISION)),
-        "tower": SiglipVisionModel(SiglipVisionConfig(**VISION)),
-        "gemma": Gemma3ForCausalLM(Gemma3TextConfig(**SIX_LAYERS)),
-        "text": Gemma3TextModel(Gemma3TextConfig(**SIX_LAYERS)),
-    }
-    for name, model in models.items():
-        model.save_pretrained(root / name)
-    return root, models
+from tests.unit.critics.small import SIX_LAYERS, TEXT_TOWER, VISION, architecture, batch, critic
 
 
 def loaded(folders, siglip: str | None = None, gemma: str | None = None, seed: int = 0):
