@@ -82,8 +82,9 @@ def open_member(raw: str) -> Member:
     folder, index = member_source(raw)
     card = load_progress_card(folder)
     path = folder / "lineage.json"
-    if not path.is_file():
-        raise UserError(f"{path}: not found; copy the whole folder, or train the member again")
+    for needed in (path, folder / "evaluation.json", folder / "tokenizer/tokenizer.json"):
+        if not needed.is_file():
+            raise UserError(f"{needed}: not found; copy the whole folder, or train the member again")
     lineage = Lineage.from_json(path.read_text(), path=path)
     if lineage.stage not in (TRAINED, MERGED):
         raise UserError(f"{path}: made by {lineage.stage}; give the folder of a member or of an ensemble")

@@ -140,9 +140,12 @@ def test_a_damaged_or_foreign_folder_is_refused(members, ensemble_dir, critic_di
     for raw, message in cases.items():
         with pytest.raises(UserError, match=message):
             merge(tmp_path / "output", members[0], raw)
-    (damaged / "lineage.json").unlink()
-    with pytest.raises(UserError, match=r"lineage\.json: not found"):
-        merge(tmp_path / "output", damaged)
+    for name in ("evaluation.json", "tokenizer/tokenizer.json", "lineage.json"):
+        (damaged / name).rename(tmp_path / "elsewhere")
+        with pytest.raises(UserError, match=f"{name}: not found; copy the whole folder"):
+            merge(tmp_path / "output", damaged)
+        (tmp_path / "elsewhere").rename(damaged / name)
+    assert not (tmp_path / "output").exists()
 
 
 def test_an_ensemble_is_replaced_only_when_asked_and_only_by_a_whole_one(members, ensemble_dir, tmp_path):
