@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from recap_steam.report.style import BLACK, BLUE, GREY, GROUPS, draw_nothing, new_figure, save, styled
+from recap_steam.report.style import BLACK, BLUE, GREY, GROUPS, SKY, draw_nothing, new_figure, save, styled
 
 
 @dataclasses.dataclass(frozen=True)
 class ArmPoint:
-    """One arm's success rate with its interval, all in [0, 1]."""
+    """One arm's success rate with its interval, all in [0, 1]; ``control``: its labels are no labels."""
 
     label: str
     rate: float
     low: float
     high: float
+    control: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +49,14 @@ def draw_success(path: Path, evaluations: dict[str, list[ArmPoint]]) -> None:
     for axis, (tag, points) in zip(axes, evaluations.items(), strict=True):
         axis.axvline(100 * points[0].rate, color=GREY, linestyle="--", linewidth=1)
         for row, point in enumerate(points):
-            color = GREY if row == 0 else BLUE
+            color = GREY if row == 0 else SKY if point.control else BLUE
             axis.plot([100 * point.low, 100 * point.high], [row, row], color=color, linewidth=2.5, solid_capstyle="round")
             axis.plot(100 * point.rate, row, "o", color=color, markersize=8, clip_on=False)
         axis.set(title=tag, xlim=(0, 100), ylim=(len(points) - 0.5, -0.5))
         axis.set_yticks(range(len(points)), [point.label for point in points])
         axis.grid(axis="y", visible=False)
-    axes[-1].set_xlabel("success rate, % of initial states (bar: Wilson 95 % interval)")
+    controls = "; light: controls" if any(point.control for points in evaluations.values() for point in points) else ""
+    axes[-1].set_xlabel(f"success rate, % of initial states (bar: Wilson 95 % interval{controls})")
     save(figure, path)
 
 

@@ -29,8 +29,8 @@ def score_labels_table(results: Results) -> Table:
         found = [number(thresholds.get(pool)) for pool in (ROLLOUT, EXPERT)]
         baseline = f"{config.baseline_lookahead or critic.k} frames" if config.subtract_baseline else "none"
         rows.append([tag, config.critic, str(critic.k), config.label_mode, *asked, baseline, *found, *rates])
-    head = ["tag", "critic", "k, frames", "mode", "asked of rollouts", "asked of demonstrations", "baseline"]
-    head += ["threshold, rollouts", "threshold, demonstrations", "positive, all", "positive, rollouts"]
+    head = ["tag", "critic", "k, frames", "mode", "asked, rollouts", "asked, expert", "baseline"]
+    head += ["threshold, rollouts", "threshold, expert", "positive, all", "positive, rollouts"]
     return Table(head, rows)
 
 

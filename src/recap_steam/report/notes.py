@@ -16,8 +16,8 @@ CRITIC = (
 ENSEMBLE = (
     "A progress critic sees two frames of an episode and says which bin their distance in time falls into, forward or backward. Each "
     "held-out pair is asked in both orders, so that the mean score is 0 for a critic that treats both alike. The majority sees no image: "
-    "it says what was most frequent in training. Held-out pairs are of the kind that was learned from: of successes, where critics learn "
-    "from experts."
+    "it says what was most frequent in training. The first table counts pairs of the held-out episodes that a critic could have learned "
+    "from (of rollouts the successes, unless only_success is off), the one by outcome all. All numbers: evaluation.json."
 )
 CONTROL = (
     "Each pair differs in what is stated and in nothing else: the same data, model, steps, seed and guidance, the same initial states. "

@@ -22,7 +22,7 @@ EPISODE_RULE = (
 
 
 def arm_points(summaries: list[ArmSummary]) -> list[ArmPoint]:
-    return [ArmPoint(summary.arm.label, summary.rate, summary.low, summary.high) for summary in summaries]
+    return [ArmPoint(item.arm.label, item.rate, item.low, item.high, bool(item.arm.control)) for item in summaries]
 
 
 def advantage_histograms(results: Results) -> list[ScoreHistogram]:

@@ -39,7 +39,7 @@ def success_table(summaries: list[ArmSummary]) -> Table:
 def _success_row(summary: ArmSummary) -> list[str]:
     test = summary.test
     return [
-        summary.arm.title,
+        f"{summary.arm.label} (control)" if summary.arm.control else summary.arm.label,
         str(summary.n),
         str(summary.successes),
         percent(summary.rate),
