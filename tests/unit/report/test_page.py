@@ -20,8 +20,9 @@ from recap_steam.errors import UserError
 from recap_steam.report import critic_scores, diagnostics, label_tables, page, provenance, series, tables
 from recap_steam.report.groups import frame_groups
 from recap_steam.report.results import Results
+from recap_steam.report.verdict import summarise
 from tests.datasets import image, write_v21
-from tests.experiments import CAMERA, RESULTS, config_of, small_config
+from tests.experiments import CAMERA, RESULTS, K, config_of, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
@@ -220,6 +221,26 @@ def test_outcomes_stand_beside_the_same_baselines(results):
         "success": ["0.060", "0.150", "0.180"],
     }
     assert critic_scores.group_table(results, "task").rows == []  # there is one task only
+
+
+def test_controls_are_marked_in_table_and_figure(results):
+    summaries = summarise(results.arms("paired"), fps=16)
+    marked = [row[0] for row in tables.success_table(summaries).rows if row[0].endswith("(control)")]
+    assert marked == ["shuffled, guidance 1 (control)", "shuffled, guidance 2 (control)"]
+    assert [point.label for point in series.arm_points(summaries) if point.control] == ["shuffled, guidance 1", "shuffled, guidance 2"]
+
+
+def test_score_labels_state_what_was_asked_and_what_came_out(results):
+    (row,) = label_tables.score_labels_table(results).rows
+    labels = {name: results.sidecar(name, "advantages", "steam_q40", ["advantage"]) for name in ("demonstrations", "rollouts")}
+    threshold = results.thresholds("steam_q40")["rollout"]
+    rates = [
+        np.concatenate([sidecar.columns["advantage"] for sidecar in labels.values()]).mean(),
+        labels["rollouts"].columns["advantage"].mean(),
+    ]
+    none = tables.MISSING
+    assert row[:7] == ["steam_q40", "progress", str(K), "quantile", "40 %", none, "none"]
+    assert row[7:] == [tables.number(threshold), none, *map(tables.percent, rates)]
 
 
 def test_task_texts_are_taken_as_they_are(here):
