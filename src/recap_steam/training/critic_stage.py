@@ -135,14 +135,9 @@ def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Li
 
 
 def _pretrained_digests(config: CriticConfig) -> dict[str, str]:
-    """Digests of the pretrained weights and tokenizer that training starts from."""
+    """Digests of the pretrained weights, their architecture and the tokenizer that training starts from."""
     model = config.model
-    files = [
-        (key, path)
-        for key in ("siglip_path", "gemma3_path")
-        if (folder := getattr(model, key))
-        for path in Path(folder).glob("*.safetensors")
-    ]
-    if folder := model.tokenizer_path or model.gemma3_path:
-        files.append(("tokenizer", Path(folder) / "tokenizer.json"))
-    return {f"{key}/{path.name}": digest_file(path) for key, path in sorted(files)}
+    read = [(key, getattr(model, key), ("config.json", "*.safetensors")) for key in ("siglip_path", "gemma3_path")]
+    read.append(("tokenizer", model.tokenizer_path or model.gemma3_path, ("tokenizer*.json",)))
+    paths = [(key, path) for key, folder, patterns in read if folder for pattern in patterns for path in Path(folder).glob(pattern)]
+    return {f"{key}/{path.name}": digest_file(path) for key, path in paths}

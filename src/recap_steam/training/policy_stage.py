@@ -5,8 +5,8 @@ from pathlib import Path
 from recap_steam import devices
 from recap_steam.config import Experiment, PolicyConfig, camera_keys, result_parameters
 from recap_steam.dataset.frames import FrameCache
-from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.errors import UserError, rerun, run_target
+from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file
 from recap_steam.model_config import PolicyModelConfig
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, load_serving
@@ -74,6 +74,7 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     with devices.blueprint():
         policy = pi05.build(stock, config.model.small, initialise=weights is None)
     if init_dir:
+        _check_start(tag, config.init_from, init_dir)
         _check_robot(tag, init_dir, load_serving(init_dir), sources[0])
         statistics = statistics_of(load_processors(stock, init_dir)[0])
         tokenizer = load_tokenizer(init_dir / "tokenizer")
@@ -86,6 +87,14 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     if weights:
         devices.on_main(lambda: pi05.load_weights(policy, weights))
     return policy, make_processors(stock, statistics, tokenizer), tokenizer
+
+
+def _check_start(tag: str, start: str, init_dir: Path) -> None:
+    """The folder is that of policy ``start``."""
+    path = init_dir / "lineage.json"
+    if not path.is_file():
+        raise UserError(f"policies.{tag}.init_from: {path} not found; {run_target('policies')}")
+    check_lineage(Lineage.from_json(path.read_text(), path=path), path=path, remedy=rerun("train_policy"), stage="train_policy", tag=start)
 
 
 def _check_robot(tag: str, init_dir: Path, start: Serving, source: Source) -> None:
@@ -121,11 +130,11 @@ def _inputs(
     inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
     inputs |= {f"frames/{source.name}": views[source.name].cache.digest for source in sources}
     weights, tokenizer = init_dir or config.model.pretrained_path, None if init_dir else _tokenizer_folder(config.model)
-    files = {} if init_dir else {"norm_stats": norm_stats}
+    files = {"init/lineage.json": init_dir / "lineage.json"} if init_dir else {"norm_stats": norm_stats}  # its statistics and tokenizer
     if weights:
         files |= {f"{'init' if init_dir else 'pretrained'}/{path.name}": path for path in TensorFolder(weights).files}
     if tokenizer:
-        files["tokenizer"] = tokenizer / "tokenizer.json"
+        files |= {f"tokenizer/{path.name}": path for path in tokenizer.glob("tokenizer*.json")}
     for name in labelled_datasets(experiment, config):
         files[f"advantages/{name}"] = sidecar_path(experiment.datasets[name], name, f"advantages_{config.advantage_tag}")
     return inputs | devices.on_main(lambda: {name: digest_file(path) for name, path in files.items()})

@@ -234,8 +234,8 @@ def test_pretrained_parts_come_from_local_folders(files, tmp_path):
     weights, pretrained = load_file(tmp_path / "value/model.safetensors"), load_file(tmp_path / "gemma/model.safetensors")
     torch.testing.assert_close(weights["text.embed.weight"], pretrained["embed_tokens.weight"], atol=1e-6, rtol=0)
     lineage = Lineage.from_json((tmp_path / "value/lineage.json").read_text(), path=tmp_path)
-    pretrained = {"siglip_path/model.safetensors", "gemma3_path/model.safetensors", "tokenizer/tokenizer.json"}
-    assert pretrained | {"frames/rollouts"} < lineage.inputs.keys()
+    pretrained = {f"{key}/{file}" for key in ("siglip_path", "gemma3_path") for file in ("config.json", "model.safetensors")}
+    assert pretrained | {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"} | {"frames/rollouts"} < lineage.inputs.keys()
     assert load_tokenizer(tmp_path / "value/tokenizer").get_vocab() == tokenizer.get_vocab()
 
 
