@@ -469,9 +469,8 @@ def test_pretrained_weights_load_strictly(files, tmp_path):
     folder = run(files, tmp_path, "recap", experiment=load(files, recap={"model": model, "optim": {"lr": 1e-12}}))
     torch.testing.assert_close(load_policy(start).policy.state_dict(), load_policy(folder).policy.state_dict(), atol=1e-9, rtol=0)
     lineage = json.loads((folder / "lineage.json").read_text())
-    assert {"frames/rollouts", "pretrained/model.safetensors", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"} < lineage[
-        "inputs"
-    ].keys()
+    read = {"pretrained/model.safetensors", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "frames/rollouts"}
+    assert read < lineage["inputs"].keys()
     assert lineage["parameters"]["start"] == "pretrained"
     wider = {**model, "small": {**model["small"], "expert_mlp_dim": 128}}
     with pytest.raises(UserError, match=r"has a misshapen tensor .*mlp\.gate_proj\.weight: \(64, 32\) instead of \(128, 32\)"):
