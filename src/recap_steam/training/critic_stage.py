@@ -16,11 +16,10 @@ from recap_steam.critics.weights import load_pretrained
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
-from recap_steam.errors import UserError
 from recap_steam.labels.normalizer import fit_normalizer
 from recap_steam.lineage import Lineage, code_digest, digest_file
 from recap_steam.sidecar import read_sidecar, sidecar_path
-from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
+from recap_steam.tokenizer import PreTrainedTokenizerFast, check_vocabulary, load_tokenizer, train_tokenizer
 from recap_steam.training.critic import CriticTraining, LabelledFrames
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
@@ -74,7 +73,7 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
         image_size=config.model.image_size,
         max_token_len=config.model.max_token_len,
     )
-    _check_vocabulary(tokenizer, card.architecture)
+    check_vocabulary(tokenizer, card.architecture.gemma3["vocab_size"], "critics.*.model.tokenizer_path")
     triples = [(source.returns, source.episodes.prompt_codes(), source.episodes.tasks) for source in training]
     normalizer = fit_normalizer(triples, config.normalization, offset=0.0 if config.normalize_to_minus_one_zero else 1.0)
 
@@ -113,12 +112,6 @@ def _tokenizer(config: CriticConfig, training: list[Source]) -> PreTrainedTokeni
         return load_tokenizer(folder)
     texts = [prompt_text(task) for source in training for task in source.episodes.tasks]
     return train_tokenizer(texts, Architecture.from_config(model).gemma3["vocab_size"])
-
-
-def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, architecture: Architecture) -> None:
-    found, room = len(tokenizer), architecture.gemma3["vocab_size"]
-    if found > room:
-        raise UserError(f"config: the tokenizer has {found} tokens, but the text model knows {room}; they do not belong together")
 
 
 def _lineage(experiment: Experiment, tag: str, sources: dict[str, Source]) -> Lineage:

@@ -16,7 +16,7 @@ from recap_steam.policy.prompts import tokenizer_corpus
 from recap_steam.policy.samples import Source, load_held_out, load_sources
 from recap_steam.references import labelled_datasets
 from recap_steam.sidecar import sidecar_path
-from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
+from recap_steam.tokenizer import PreTrainedTokenizerFast, check_vocabulary, load_tokenizer, train_tokenizer
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
 from recap_steam.training.policy import PolicyTraining
@@ -81,9 +81,7 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     else:
         statistics = load_statistics(norm_stats, **norm_stats_lineage(experiment, tag, [source.episodes for source in sources]))
         tokenizer = _tokenizer(config.model, sources)
-    embedded = policy.model.get_parameter(pi05.EMBEDDING).shape[0]
-    if len(tokenizer) > embedded:
-        raise UserError(f"policies.{tag}.model: the tokenizer has {len(tokenizer)} tokens, the model embeds {embedded}; give its own")
+    check_vocabulary(tokenizer, policy.model.get_parameter(pi05.EMBEDDING).shape[0], f"policies.{tag}.model.tokenizer_path")
     if weights:
         devices.on_main(lambda: pi05.load_weights(policy, weights))
     return policy, make_processors(stock, statistics, tokenizer), tokenizer
