@@ -49,7 +49,8 @@ class TensorFolder:
             if names:
                 shapes = f": {self.shapes[names[0]]} instead of {expected[names[0]]}" if names is misshapen else ""
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                raise UserError(f"{self.folder}: {problem} tensor {names[0]}{shapes}{more}; these weights are not of this architecture")
+                remedy = "these weights are not of this architecture: give others, or correct the model's sizes"
+                raise UserError(f"{self.folder}: {problem} tensor {names[0]}{shapes}{more}; {remedy}")
 
     def copy_into(self, targets: Mapping[str, torch.Tensor]) -> None:
         """Copy each named tensor into its target, in the target's dtype; targets that the folder does not have are left as they are."""
