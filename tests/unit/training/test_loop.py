@@ -233,6 +233,18 @@ def test_only_the_last_state_is_kept(tmp_path):
     assert {"metrics.jsonl", "step_000000030"} < kept and len(kept) == 3  # and the weights of the best step
 
 
+def test_candidates_for_export_do_not_pile_up_between_two_states(tmp_path):
+    toy, found = Toy(selection=("eval/mae", "min")), []
+
+    def evaluate() -> dict[str, float]:
+        found.append(sorted(int(path.stem.removeprefix("weights_")) for path in tmp_path.glob("state/*/weights_*")))
+        return {"eval/mae": 1 / len(found)}  # better every time
+
+    toy.evaluate = evaluate
+    run(tmp_path, toy, ToyConfig(eval_interval=5, save_interval=15))
+    assert found == [[], [5], [10], [15], [15, 20], [15, 25]]
+
+
 def test_a_failing_export_leaves_no_output(tmp_path):
     toy = Toy()
     toy.export = lambda *_: (_ for _ in ()).throw(OSError("disk"))
