@@ -142,11 +142,10 @@ class Trainer:
         self.optimizer.zero_grad()
         sums: Metrics = {}
         count = len(self.plan.micro_batches)
-        for index in range(count):
+        for _ in range(count):
             started = time.monotonic()
             batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
             self.data_wait_s += time.monotonic() - started
-            devices.sync_gradients(self.model, index == count - 1)
             with self._counted_once():
                 with devices.autocast():
                     loss, metrics = self.trainable.loss(batch)

@@ -1,5 +1,6 @@
 """Rule train_policy: from the experiment and its files to a trained policy's folder."""
 
+import hashlib
 from pathlib import Path
 
 from recap_steam import devices
@@ -127,6 +128,7 @@ def _inputs(
     config = experiment.policies[tag]
     inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
     inputs |= {f"frames/{source.name}": views[source.name].cache.digest for source in sources}
+    inputs |= {f"states/{source.name}": hashlib.sha256(source.states).hexdigest() for source in sources}  # not in the fingerprint
     weights, tokenizer = init_dir or config.model.pretrained_path, None if init_dir else _tokenizer_folder(config.model)
     files = {"init/lineage.json": init_dir / "lineage.json"} if init_dir else {"norm_stats": norm_stats}  # its statistics and tokenizer
     if weights:

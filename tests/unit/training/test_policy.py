@@ -391,7 +391,7 @@ def test_held_out_frames_are_measured_at_every_evaluation(files, tmp_path):
     evaluated = {"eval/loss", "eval_train/loss", "flip/positive_plain", "flip/noise"}
     assert [evaluated <= row.keys() for row in rows] == [False, True, True]
     assert rows[-1]["eval/loss"] != rows[-1]["eval_train/loss"]
-    assert {"episodes/held_out", "frames/held_out"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
+    assert {"episodes/held_out", "frames/held_out", "states/held_out"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
 
 
 def test_the_flip_test_prefers_held_out_frames_and_counts_every_frame_once(files):
