@@ -1,6 +1,5 @@
 """Strict loading of tensors: every missing, unexpected or misshapen tensor is an error. One tensor at a time, so nothing is held twice."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from recap_steam.errors import UserError
+from recap_steam.model_config import weight_files
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -29,7 +29,7 @@ class TensorFolder:
 
     def __init__(self, folder: Path | str, prefix: str = ""):
         self.folder = Path(folder)
-        self.files = _files(self.folder)
+        self.files = weight_files(self.folder)
         self.shapes: Shapes = {}
         self._places: dict[str, tuple[Path, str]] = {}
         for path in self.files:
@@ -75,16 +75,6 @@ def load_model(model: nn.Module, folder: Path | str) -> None:
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    try:
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{index}: not readable as an index of safetensors files ({error!r}); copy it again") from None
 
 
 def _open(path: Path) -> safe_open:

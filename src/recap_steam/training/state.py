@@ -155,6 +155,13 @@ def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
+def require_finite(weights: dict[str, torch.Tensor], title: str) -> None:
+    """Raise UserError where a weight is NaN or infinite: a run that is shorter than ``nonfinite_patience`` ends without a complaint."""
+    broken = next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise UserError(f"{title}: weights {broken} are not finite, nothing is exported; look at the weights that it started from")
+
+
 def _fresh_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)

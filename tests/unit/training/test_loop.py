@@ -95,6 +95,16 @@ def test_a_loss_that_stays_non_finite_is_an_error_and_changes_no_weight(tmp_path
     assert not (tmp_path / "output/model.safetensors").exists()
 
 
+def test_weights_that_are_not_finite_are_not_exported(tmp_path):
+    """A broken start of a run that is shorter than the patience."""
+    toy = Toy()
+    with torch.no_grad():
+        next(toy.model.parameters()).fill_(torch.nan)
+    with pytest.raises(UserError, match=r"weights \S+ are not finite, nothing is exported; look at the weights that it started from"):
+        run(tmp_path, toy, ToyConfig(max_steps=2))
+    assert not (tmp_path / "output/model.safetensors").exists()
+
+
 def test_a_metric_of_nothing_is_null_not_zero(tmp_path):
     toy, zero = Toy(), torch.tensor(0.0)
     loss = toy.loss
