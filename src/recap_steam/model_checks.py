@@ -8,13 +8,16 @@ from recap_steam.config import CriticConfig, Experiment, ProgressCriticConfig, T
 from recap_steam.errors import config_error
 from recap_steam.model_config import (
     EXPERT_VARIANTS,
+    WEIGHTS,
     CriticModelConfig,
     PolicyModelConfig,
     TowersConfig,
     read_config,
+    weight_files,
     weight_folders,
 )
 
+CHECKED_SIZES = {"image_size", "patch_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"}
 SMALLEST_VOCABULARY = 260  # of a tokenizer trained on the prompts: 256 bytes and 4 special tokens
 
 
@@ -42,14 +45,15 @@ def check_models(experiment: Experiment) -> None:
 
 def _check_folders(key: str, model: TowersConfig | PolicyModelConfig) -> None:
     """Weights and tokenizers that training starts from are there."""
-    for name, folder, patterns in weight_folders(model):
+    for name, folder, needed in weight_folders(model):
         path = Path(folder)
         if not path.is_dir():
             raise config_error(f"{key}.{name}", f"{path} is not a folder; give the local folder that holds it")
-        for pattern in patterns:
-            if not any(path.glob(pattern)):
-                remedy = "give tokenizer_path" if pattern.startswith("tokenizer") and name != "tokenizer_path" else "copy the whole folder"
-                raise config_error(f"{key}.{name}", f"{path} has no {pattern}; {remedy}")
+        for file in [part for entry in needed for part in (weight_files(path) if entry == WEIGHTS else [path / entry])]:
+            if not file.is_file():
+                given_elsewhere = file.name == "tokenizer.json" and name != "tokenizer_path"
+                remedy = "give tokenizer_path" if given_elsewhere else "copy the whole folder"
+                raise config_error(f"{key}.{name}", f"{path} has no {file.relative_to(path)}; {remedy}")
 
 
 def _check_towers(key: str, model: TowersConfig) -> None:
@@ -71,7 +75,13 @@ def _stated_sizes(key: str, model: TowersConfig, tower: str) -> dict[str, Any]:
     if folder is None:
         return getattr(model, f"{tower}_config")
     found = read_config(folder, f"{key}.{tower}_path")
-    return found.get("vision_config", found)
+    stated = found.get("vision_config", found)
+    for name in CHECKED_SIZES & stated.keys():
+        if type(stated[name]) is not int or stated[name] < 1:
+            raise config_error(
+                f"{key}.{tower}_path", f"{folder}/config.json: {name} is {stated[name]!r}, not a size; copy the folder again"
+            )
+    return stated
 
 
 def size_problems(model: TowersConfig, siglip: dict[str, Any], gemma3: dict[str, Any]) -> Iterator[tuple[str, str]]:

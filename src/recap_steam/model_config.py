@@ -7,6 +7,8 @@ from typing import Any
 
 from recap_steam.errors import UserError
 
+WEIGHTS = "model.safetensors"
+
 
 @dataclasses.dataclass(frozen=True)
 class TowersConfig:
@@ -91,14 +93,29 @@ class PolicyModelConfig:
 
 
 def weight_folders(model: TowersConfig | PolicyModelConfig) -> list[tuple[str, str, list[str]]]:
-    """Return (key, folder, patterns of files that must be in it) of every folder that a model starts from."""
+    """Return (key, folder, files that must be in it) of every folder that a model starts from."""
     needed = {
-        "siglip_path": ["config.json", "*.safetensors"],
-        "gemma3_path": ["config.json", "*.safetensors", *(["tokenizer.json"] if model.tokenizer_path is None else [])],
-        "pretrained_path": ["*.safetensors", *(["tokenizer/tokenizer.json"] if model.tokenizer_path is None else [])],
+        "siglip_path": ["config.json", WEIGHTS],
+        "gemma3_path": ["config.json", WEIGHTS, *(["tokenizer.json"] if model.tokenizer_path is None else [])],
+        "pretrained_path": [WEIGHTS, *(["tokenizer/tokenizer.json"] if model.tokenizer_path is None else [])],
         "tokenizer_path": ["tokenizer.json"],
     }
-    return [(key, getattr(model, key), patterns) for key, patterns in needed.items() if getattr(model, key, None) is not None]
+    return [(key, getattr(model, key), files) for key, files in needed.items() if getattr(model, key, None) is not None]
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files of a folder, sorted: one, or those that its index names; whether or not they are there.
+
+    Raises:
+        UserError: the index is damaged.
+    """
+    index = folder / f"{WEIGHTS}.index.json"
+    if not index.is_file():
+        return [folder / WEIGHTS]
+    try:
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{index}: not readable as an index of safetensors files ({error!r}); copy it again") from None
 
 
 def read_config(folder: str, key: str) -> dict[str, Any]:
@@ -109,8 +126,11 @@ def read_config(folder: str, key: str) -> dict[str, Any]:
     """
     path = Path(folder) / "config.json"
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict) or not isinstance(found.get("vision_config", {}), dict):
+            raise ValueError
+        return found
     except FileNotFoundError:
         raise UserError(f"{path}: not found; {key} must be a local folder in Hugging Face layout") from None
     except ValueError:
-        raise UserError(f"{path}: not JSON; copy the folder of {key} again") from None
+        raise UserError(f"{path}: not a model's configuration; copy the folder of {key} again") from None

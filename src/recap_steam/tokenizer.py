@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast
 
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, config_error
 
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>"]  # ids 0 to 3, in Gemma's order
 
@@ -49,3 +49,16 @@ def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerFast:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exception
         raise UserError(f"{folder}: not a readable tokenizer ({str(error).splitlines()[0]}); save it again") from error
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerFast, embedded: int, key: str) -> None:
+    """Check that a model which embeds ``embedded`` tokens can read what a tokenizer makes; ``key`` is where its folder was given.
+
+    Tokens that were added to the vocabulary do not count: the published tokenizers of Gemma3 and PaliGemma end with a token for images, for
+    which the text models have no row, and which no prompt has.
+
+    Raises:
+        UserError: the tokenizer is a larger model's.
+    """
+    if tokenizer.vocab_size > embedded:
+        raise config_error(key, f"the tokenizer has {tokenizer.vocab_size} tokens, but the model embeds {embedded}; give the model's own")

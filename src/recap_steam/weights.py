@@ -1,6 +1,5 @@
 """Strict loading of tensors: every missing, unexpected or misshapen tensor is an error. One tensor at a time, so nothing is held twice."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from recap_steam.errors import UserError
+from recap_steam.model_config import weight_files
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -29,7 +29,7 @@ class TensorFolder:
 
     def __init__(self, folder: Path | str, prefix: str = ""):
         self.folder = Path(folder)
-        self.files = _files(self.folder)
+        self.files = weight_files(self.folder)
         self.shapes: Shapes = {}
         self._places: dict[str, tuple[Path, str]] = {}
         for path in self.files:
@@ -49,7 +49,8 @@ class TensorFolder:
             if names:
                 shapes = f": {self.shapes[names[0]]} instead of {expected[names[0]]}" if names is misshapen else ""
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                raise UserError(f"{self.folder}: {problem} tensor {names[0]}{shapes}{more}; these weights are not of this architecture")
+                remedy = "these weights are not of this architecture: give others, or correct the model's sizes"
+                raise UserError(f"{self.folder}: {problem} tensor {names[0]}{shapes}{more}; {remedy}")
 
     def copy_into(self, targets: Mapping[str, torch.Tensor]) -> None:
         """Copy each named tensor into its target, in the target's dtype; targets that the folder does not have are left as they are."""
@@ -74,16 +75,6 @@ def load_model(model: nn.Module, folder: Path | str) -> None:
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    try:
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{index}: not readable as an index of safetensors files ({error!r}); copy it again") from None
 
 
 def _open(path: Path) -> safe_open:

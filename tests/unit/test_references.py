@@ -492,12 +492,12 @@ def test_weights_that_are_there_pass(weights: Path, key: str) -> None:
     ("key", "file", "message"),
     [
         (f"{CRITIC}.siglip_path", "config.json", "has no config.json; copy the whole folder"),
-        (f"{CRITIC}.siglip_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
+        (f"{CRITIC}.siglip_path", "model.safetensors", "has no model.safetensors; copy the whole folder"),
         (f"{CRITIC}.gemma3_path", "config.json", "has no config.json; copy the whole folder"),
-        (f"{CRITIC}.gemma3_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
+        (f"{CRITIC}.gemma3_path", "model.safetensors", "has no model.safetensors; copy the whole folder"),
         (f"{CRITIC}.gemma3_path", "tokenizer.json", "has no tokenizer.json; give tokenizer_path"),
         (f"{CRITIC}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
-        (f"{POLICY}.pretrained_path", "model.safetensors", "has no *.safetensors; copy the whole folder"),
+        (f"{POLICY}.pretrained_path", "model.safetensors", "has no model.safetensors; copy the whole folder"),
         (f"{POLICY}.pretrained_path", "tokenizer/tokenizer.json", "has no tokenizer/tokenizer.json; give tokenizer_path"),
         (f"{POLICY}.tokenizer_path", "tokenizer.json", "has no tokenizer.json; copy the whole folder"),
     ],
@@ -538,7 +538,24 @@ def test_a_vision_tower_may_be_made_for_a_size_that_is_no_multiple_of_its_patche
     check_references(load_experiment(changed({f"{STEAM}.model.siglip_path": str(weights), f"{STEAM}.model.image_size": 384})))
 
 
-def test_a_damaged_configuration_of_weights_is_one_line(weights: Path) -> None:
-    (weights / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config.json: not JSON; copy the folder of critics.value.model.siglip_path again"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a model's configuration; copy the folder of critics.value.model.siglip_path again"),
+        ("[]", "not a model's configuration; copy the folder"),
+        ('{"vision_config": null}', "not a model's configuration; copy the folder"),
+        ('{"hidden_size": "32"}', "hidden_size is '32', not a size; copy the folder again"),
+    ],
+)
+def test_a_damaged_configuration_of_weights_is_one_line(weights: Path, content: str, message: str) -> None:
+    (weights / "config.json").write_text(content)
+    with pytest.raises(UserError, match=f"config.json: {message}"):
+        check_references(load_experiment(changed({f"{CRITIC}.siglip_path": str(weights)})))
+
+
+def test_every_part_of_sharded_weights_is_there(weights: Path) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (weights / "model.safetensors.index.json").write_text(json.dumps(index))
+    (weights / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(UserError, match=r"has no model-00002-of-00002.safetensors; copy the whole folder"):
         check_references(load_experiment(changed({f"{CRITIC}.siglip_path": str(weights)})))

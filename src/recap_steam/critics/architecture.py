@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
+from transformers.activations import ACT2FN
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
@@ -67,6 +68,9 @@ def _towers(config: TowersConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         siglip, gemma3 = _arguments(_siglip(config)), _arguments(_gemma3(config))
     except StrictDataclassError as error:  # transformers' own check of sizes
         raise UserError(f"config: siglip_config or gemma3_config: {error.__cause__ or error}") from None
+    for name, activation in (("siglip", siglip["hidden_act"]), ("gemma3", gemma3["hidden_activation"])):
+        if activation not in ACT2FN:
+            raise config_error(f"critics.*.model.{name}_path", f"unknown activation {activation!r}; copy the folder again")
     for key, message in size_problems(config, siglip, gemma3):
         raise config_error(f"critics.*.model.{key}", message)
     return siglip, gemma3

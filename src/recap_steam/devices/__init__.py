@@ -14,7 +14,7 @@ from recap_steam.devices.accelerator import (
     seed,
 )
 from recap_steam.devices.processes import all_sum, broadcast, distributed, exclusive, gather, is_main, on_main, rank, world_size
-from recap_steam.devices.sharding import blueprint, gathered, shard, sync_gradients, whole
+from recap_steam.devices.sharding import blueprint, gathered, shard, whole
 
 __all__ = [
     "all_sum",
@@ -36,7 +36,6 @@ __all__ = [
     "rank",
     "seed",
     "shard",
-    "sync_gradients",
     "whole",
     "world_size",
 ]

@@ -94,12 +94,6 @@ def _lists(module: nn.Module) -> Iterator[nn.ModuleList]:
         yield from [child] if isinstance(child, nn.ModuleList) else _lists(child)
 
 
-def sync_gradients(module: nn.Module, enabled: bool) -> None:
-    """Switch the exchange of gradients between processes off for all but the last micro batch of a step."""
-    if isinstance(module, FSDPModule):
-        module.set_requires_gradient_sync(enabled)
-
-
 @contextlib.contextmanager
 def gathered(module: nn.Module) -> Iterator[None]:
     """Hold what a sharded module gathers as a whole; needed by methods other than ``forward``, around which FSDP2 does it by itself.

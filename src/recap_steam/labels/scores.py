@@ -56,12 +56,12 @@ def exceeds_threshold(frames: ScoredFrames, thresholds: Thresholds) -> np.ndarra
 
 
 def score_labels(frames: ScoredFrames, thresholds: Thresholds, intervention_positive: bool) -> np.ndarray:
-    """Return (F,) bool labels: frames above their threshold and, by option, judged corrections; all expert frames, if these have no
+    """Return (F,) bool labels: frames above their threshold and, by option, corrections; all expert frames, if these have no
     threshold of their own."""
     if frames.type == "sft" and EXPERT not in thresholds:
         return np.ones(len(frames.advantage), bool)
     above = exceeds_threshold(frames, thresholds)
-    return above | (frames.intervention & frames.judged) if intervention_positive else above
+    return above | frames.intervention if intervention_positive else above
 
 
 def _pool(datasets: list[ScoredFrames], pool: str) -> np.ndarray:

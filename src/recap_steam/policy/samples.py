@@ -106,19 +106,6 @@ def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
     return np.flatnonzero(corrections | (episodes.row_success() & ~corrected))
 
 
-def evenly(sources: list[Source], count: int) -> list[Source]:
-    """The same sources with at most ``count`` samples, spread evenly over all: never a prefix, which would be a few episodes."""
-    ends = np.cumsum([len(source.selected) for source in sources])
-    kept = np.linspace(0, ends[-1] - 1, min(count, ends[-1])).round().astype(np.int64)
-    parts = np.split(kept, np.searchsorted(kept, ends[:-1]))
-    starts = ends - [len(source.selected) for source in sources]
-    thinned = [
-        dataclasses.replace(source, selected=source.selected[part - start])
-        for source, part, start in zip(sources, parts, starts, strict=True)
-    ]
-    return [source for source in thinned if len(source.selected)]
-
-
 def _read(selection: Selection, labels: np.ndarray | None) -> Source:
     dataset, episodes = selection.dataset, selection.episodes
     states, actions = (read_vectors(dataset, episodes, column) for column in (STATE, dataset.action_key))

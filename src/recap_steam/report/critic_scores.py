@@ -73,7 +73,7 @@ def gap_sentences(results: Results) -> list[str]:
 def _gap_sentence(tag: str, evaluation: dict[str, float | None]) -> str:
     held_out, training, gap = (evaluation[name] for name in ("eval/mae", "eval_train/mae", "gap/mae"))
     errors = f"MAE {held_out:.3f} held out, {training:.3f} on training frames"
-    share = f"{100 * gap / held_out:.0f} % of the held-out error" if held_out else "no error at all"
+    share = f"{100 * gap / held_out:.0f} % of the held-out error" if held_out and gap > 0 else "held out no worse"
     judgement = "the critic over-fits" if gap > OVERFIT_SHARE * held_out else "the gap is small"
     return f"{tag}: {errors}, gap {gap:+.3f} ({share}): {judgement}."
 

@@ -26,7 +26,7 @@ class Table:
     def numeric(self, column: int) -> bool:
         """Whether the column holds numbers, which are set flush right."""
         cells = [row[column] for row in self.rows if row[column] not in (MISSING, "reference")]
-        return column > 0 and all(cell[0] in "+-<0123456789" and len(cell) < 12 + 6 * (" to " in cell) for cell in cells)
+        return column > 0 and all(cell[:1] in tuple("+-<0123456789") and len(cell) < 12 + 6 * (" to " in cell) for cell in cells)
 
 
 def success_table(summaries: list[ArmSummary]) -> Table:

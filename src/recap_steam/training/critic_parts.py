@@ -14,10 +14,9 @@ from recap_steam.critics.weights import load_pretrained
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.dataset.layout import open_dataset
-from recap_steam.errors import UserError
 from recap_steam.lineage import digest_file
 from recap_steam.model_config import TowersConfig
-from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
+from recap_steam.tokenizer import PreTrainedTokenizerFast, check_vocabulary, load_tokenizer, train_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +69,13 @@ def start_tokenizer(model: TowersConfig, sources: list[Source], template: str, v
         tokenizer = load_tokenizer(folder)
     else:
         tokenizer = train_tokenizer([prompt_text(task, template) for source in sources for task in source.episodes.tasks], vocab_size)
-    if len(tokenizer) > vocab_size:
-        raise UserError(
-            f"config: the tokenizer has {len(tokenizer)} tokens, but the text model knows {vocab_size}; they do not belong together"
-        )
+    check_vocabulary(tokenizer, vocab_size, "critics.*.model.tokenizer_path")
     return tokenizer
 
 
 def pretrained_digests(model: TowersConfig) -> dict[str, str]:
-    """Digests of the pretrained weights and tokenizer that training starts from."""
-    files = [
-        (key, path)
-        for key in ("siglip_path", "gemma3_path")
-        if (folder := getattr(model, key))
-        for path in Path(folder).glob("*.safetensors")
-    ]
-    if folder := model.tokenizer_path or model.gemma3_path:
-        files.append(("tokenizer", Path(folder) / "tokenizer.json"))
-    return {f"{key}/{path.name}": digest_file(path) for key, path in sorted(files)}
+    """Digests of the pretrained weights, their architecture and the tokenizer that training starts from."""
+    read = [(key, getattr(model, key), ("config.json", "*.safetensors")) for key in ("siglip_path", "gemma3_path")]
+    read.append(("tokenizer", model.tokenizer_path or model.gemma3_path, ("tokenizer*.json",)))
+    paths = [(key, path) for key, folder, patterns in read if folder for pattern in patterns for path in Path(folder).glob(pattern)]
+    return {f"{key}/{path.name}": digest_file(path) for key, path in paths}

@@ -26,7 +26,7 @@ from recap_steam.training.flops import ModelFlops
 from recap_steam.training.metrics import MetricLog, Throughput
 from recap_steam.training.optim import build_optimizer, learning_rate
 from recap_steam.training.order import DataOrder, sample_rngs
-from recap_steam.training.state import StateFolder, full_weights
+from recap_steam.training.state import StateFolder, full_weights, require_finite
 
 PREFETCHED_BATCHES = 2
 
@@ -142,11 +142,10 @@ class Trainer:
         self.optimizer.zero_grad()
         sums: Metrics = {}
         count = len(self.plan.micro_batches)
-        for index in range(count):
+        for _ in range(count):
             started = time.monotonic()
             batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
             self.data_wait_s += time.monotonic() - started
-            devices.sync_gradients(self.model, index == count - 1)
             with self._counted_once():
                 with devices.autocast():
                     loss, metrics = self.trainable.loss(batch)
@@ -205,6 +204,7 @@ class Trainer:
         return ahead((load(step, positions) for step in steps for positions in self.plan.micro_batches), PREFETCHED_BATCHES)
 
     def _publish(self, weights: dict[str, Tensor], part: Path) -> None:
+        require_finite(weights, self.title)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         self.trainable.export(part, weights, self.progress.best_metrics)

@@ -15,9 +15,9 @@ from recap_steam.policy.images import draw_augmentation
 from recap_steam.policy.pi05 import PI05Policy
 from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE
 from recap_steam.policy.routing import branches, branches_of, route
-from recap_steam.policy.samples import Source, evenly
+from recap_steam.policy.samples import Source
 from recap_steam.training.policy_evaluation import PolicyEvaluation
-from recap_steam.training.policy_samples import PolicySamples, Views
+from recap_steam.training.policy_samples import PolicySamples, Views, evenly
 
 
 class PolicyTraining:

@@ -8,7 +8,7 @@ from lerobot.processor import PolicyProcessorPipeline
 from recap_steam.dataset.frames import FrameCache
 from recap_steam.policy.processors import PromptTable, normalize_actions
 from recap_steam.policy.samples import Source
-from recap_steam.training.order import locate
+from recap_steam.training.order import locate, spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,14 @@ class Views:
             if key is not None:
                 images[:, place] = self.cache.images(key, rows)
         return images
+
+
+def evenly(sources: list[Source], count: int) -> list[Source]:
+    """The same sources with at most ``count`` samples, see ``order.spread``; those that keep none are left out."""
+    lengths = [len(source.selected) for source in sources]
+    kept, places = locate(lengths, spread(lengths, count))
+    thinned = [dataclasses.replace(source, selected=source.selected[places[kept == index]]) for index, source in enumerate(sources)]
+    return [source for source in thinned if len(source.selected)]
 
 
 class PolicySamples:

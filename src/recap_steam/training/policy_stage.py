@@ -1,12 +1,13 @@
 """Rule train_policy: from the experiment and its files to a trained policy's folder."""
 
+import hashlib
 from pathlib import Path
 
 from recap_steam import devices
 from recap_steam.config import Experiment, PolicyConfig, camera_keys, result_parameters
 from recap_steam.dataset.frames import FrameCache
-from recap_steam.errors import UserError
-from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.errors import UserError, rerun, run_target
+from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file
 from recap_steam.model_config import PolicyModelConfig
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, load_serving
@@ -16,7 +17,7 @@ from recap_steam.policy.prompts import tokenizer_corpus
 from recap_steam.policy.samples import Source, load_held_out, load_sources
 from recap_steam.references import labelled_datasets
 from recap_steam.sidecar import sidecar_path
-from recap_steam.tokenizer import PreTrainedTokenizerFast, load_tokenizer, train_tokenizer
+from recap_steam.tokenizer import PreTrainedTokenizerFast, check_vocabulary, load_tokenizer, train_tokenizer
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
 from recap_steam.training.policy import PolicyTraining
@@ -74,18 +75,25 @@ def _start(experiment: Experiment, tag: str, sources: list[Source], norm_stats: 
     with devices.blueprint():
         policy = pi05.build(stock, config.model.small, initialise=weights is None)
     if init_dir:
+        _check_start(tag, config.init_from, init_dir)
         _check_robot(tag, init_dir, load_serving(init_dir), sources[0])
         statistics = statistics_of(load_processors(stock, init_dir)[0])
         tokenizer = load_tokenizer(init_dir / "tokenizer")
     else:
         statistics = load_statistics(norm_stats, **norm_stats_lineage(experiment, tag, [source.episodes for source in sources]))
         tokenizer = _tokenizer(config.model, sources)
-    embedded = policy.model.get_parameter(pi05.EMBEDDING).shape[0]
-    if len(tokenizer) > embedded:
-        raise UserError(f"policies.{tag}.model: the tokenizer has {len(tokenizer)} tokens, the model embeds {embedded}; give its own")
+    check_vocabulary(tokenizer, policy.model.get_parameter(pi05.EMBEDDING).shape[0], f"policies.{tag}.model.tokenizer_path")
     if weights:
         devices.on_main(lambda: pi05.load_weights(policy, weights))
     return policy, make_processors(stock, statistics, tokenizer), tokenizer
+
+
+def _check_start(tag: str, start: str, init_dir: Path) -> None:
+    """The folder is that of policy ``start``."""
+    path = init_dir / "lineage.json"
+    if not path.is_file():
+        raise UserError(f"policies.{tag}.init_from: {path} not found; {run_target('policies')}")
+    check_lineage(Lineage.from_json(path.read_text(), path=path), path=path, remedy=rerun("train_policy"), stage="train_policy", tag=start)
 
 
 def _check_robot(tag: str, init_dir: Path, start: Serving, source: Source) -> None:
@@ -120,12 +128,13 @@ def _inputs(
     config = experiment.policies[tag]
     inputs = {f"episodes/{source.name}": source.episodes.fingerprint for source in sources}
     inputs |= {f"frames/{source.name}": views[source.name].cache.digest for source in sources}
+    inputs |= {f"states/{source.name}": hashlib.sha256(source.states).hexdigest() for source in sources}  # not in the fingerprint
     weights, tokenizer = init_dir or config.model.pretrained_path, None if init_dir else _tokenizer_folder(config.model)
-    files = {} if init_dir else {"norm_stats": norm_stats}
+    files = {"init/lineage.json": init_dir / "lineage.json"} if init_dir else {"norm_stats": norm_stats}  # its statistics and tokenizer
     if weights:
         files |= {f"{'init' if init_dir else 'pretrained'}/{path.name}": path for path in TensorFolder(weights).files}
     if tokenizer:
-        files["tokenizer"] = tokenizer / "tokenizer.json"
+        files |= {f"tokenizer/{path.name}": path for path in tokenizer.glob("tokenizer*.json")}
     for name in labelled_datasets(experiment, config):
         files[f"advantages/{name}"] = sidecar_path(experiment.datasets[name], name, f"advantages_{config.advantage_tag}")
     return inputs | devices.on_main(lambda: {name: digest_file(path) for name, path in files.items()})

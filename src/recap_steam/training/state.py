@@ -67,21 +67,22 @@ class StateFolder:
 
     def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the newest state into model and optimiser and return its progress; a new Progress where there is none."""
-        newest = devices.on_main(lambda: max(self.folder.glob("step_*[0-9]"), default=None))
+        newest = devices.on_main(self._newest)
         if newest is None:
             return Progress()
         model_state, optimizer_state = get_state_dict(model, optimizer)
         state = {"model": model_state, "optimizer": optimizer_state}
         dcp.load(state, checkpoint_id=newest)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        return Progress(**json.loads((newest / "progress.json").read_text()))
+        return _read_progress(newest)
 
     def keep_weights(self, model: nn.Module, step: int) -> None:
-        """Write the full weights of ``step``, a candidate for export."""
+        """Write the full weights of ``step``, the new candidate for export; drop the others but the one that the saved state names."""
         weights, path = full_weights(model), self._weights_path(step)
         part = path.with_suffix(".part")
         with self.writing(path, part):
             devices.on_main(lambda: _save_atomically(weights, part, path))
+        devices.on_main(lambda: self._drop_weights(step, _read_progress(self._newest()).best_step))
 
     def load_weights(self, step: int) -> dict[str, torch.Tensor]:
         return torch.load(self._weights_path(step), weights_only=True, map_location="cpu", mmap=True)
@@ -105,9 +106,17 @@ class StateFolder:
         for folder in self.folder.glob("step_*"):
             if folder != final:
                 shutil.rmtree(folder)
+        self._drop_weights(progress.best_step)
+
+    def _drop_weights(self, *but: int | None) -> None:
+        kept = [self._weights_path(step) for step in but if step is not None]
         for weights in self.folder.glob("weights_*"):
-            if progress.best_step is None or weights != self._weights_path(progress.best_step):
+            if weights not in kept:
                 weights.unlink()
+
+    def _newest(self) -> Path | None:
+        """The folder of the last saved state."""
+        return max(self.folder.glob("step_*[0-9]"), default=None)
 
     def _drop_superseded(self) -> None:
         """Keep of the other runs the one that was written last: a state is three times a model's size."""
@@ -120,6 +129,10 @@ class StateFolder:
 
     def _weights_path(self, step: int) -> Path:
         return self.folder / f"weights_{step:09d}.pt"
+
+
+def _read_progress(step_folder: Path | None) -> Progress:
+    return Progress(**json.loads((step_folder / "progress.json").read_text())) if step_folder else Progress()
 
 
 def _problem(error: Exception, path: Path) -> str:
@@ -140,6 +153,13 @@ def _remove(path: Path) -> None:
 def full_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     """The whole model's weights on the CPU, in process 0; an empty mapping elsewhere. Every process calls it."""
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def require_finite(weights: dict[str, torch.Tensor], title: str) -> None:
+    """Raise UserError where a weight is NaN or infinite: a run that is shorter than ``nonfinite_patience`` ends without a complaint."""
+    broken = next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise UserError(f"{title}: weights {broken} are not finite, nothing is exported; look at the weights that it started from")
 
 
 def _fresh_folder(path: Path) -> None:

@@ -67,11 +67,11 @@ def test_a_pool_without_a_judged_frame_is_an_error(datasets):
     assert "\n" not in str(error.value)
 
 
-def test_a_frame_that_cannot_be_judged_is_never_positive_and_shifts_no_threshold():
+def test_a_frame_that_cannot_be_judged_is_positive_only_as_a_correction_and_shifts_no_threshold():
     labels = config(label_mode="quantile", rollout_quantile=0.5)
     judged, with_others = scored([1, 2, 3, 4]), scored([9, 1, 9, 2, 3, 4], intervention=[2, 3], unjudged=[0, 2])
     assert score_thresholds([with_others], labels) == score_thresholds([judged], labels)
-    assert label([with_others], labels) == [[False, False, False, True, True, True]]
+    assert label([with_others], labels) == [[False, False, True, True, True, True]]
     assert not exceeds_threshold(with_others, {"rollout": -2.0})[[0, 2]].any()
 
 
@@ -122,7 +122,7 @@ def label_slowly(datasets, labels):
             if frames.type == "sft" and "sft" not in thresholds:
                 rows.append(True)
             else:
-                rows.append(bool(judged and (score > thresholds[frames.type] or (corrected and labels.intervention_positive))))
+                rows.append(bool((judged and score > thresholds[frames.type]) or (corrected and labels.intervention_positive)))
         found.append(rows)
     return found
 

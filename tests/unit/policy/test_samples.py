@@ -3,7 +3,8 @@
 import numpy as np
 
 from recap_steam.dataset.vectors import read_vectors
-from recap_steam.policy.samples import Source, evenly, select_rows
+from recap_steam.policy.samples import Source, select_rows
+from recap_steam.training.policy_samples import evenly
 from tests.datasets import index, write_v30
 
 

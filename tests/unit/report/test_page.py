@@ -255,8 +255,8 @@ def test_task_texts_are_taken_as_they_are(here):
     [
         (0.081, 0.06, "gap +0.021 (26 % of the held-out error): the critic over-fits."),
         (0.081, 0.07, "gap +0.011 (14 % of the held-out error): the gap is small."),
-        (0.05, 0.06, "gap -0.010 (-20 % of the held-out error): the gap is small."),
-        (0.0, 0.0, "gap +0.000 (no error at all): the gap is small."),
+        (0.05, 0.06, "gap -0.010 (held out no worse): the gap is small."),
+        (0.0, 0.0, "gap +0.000 (held out no worse): the gap is small."),
     ],
 )
 def test_over_fitting_is_said_in_a_sentence(here, held_out, training, end):

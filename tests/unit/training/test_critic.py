@@ -236,15 +236,25 @@ def test_pretrained_parts_come_from_local_folders(files, tmp_path):
     weights, pretrained = load_file(tmp_path / "value/model.safetensors"), load_file(tmp_path / "gemma/model.safetensors")
     torch.testing.assert_close(weights["text.embed.weight"], pretrained["embed_tokens.weight"], atol=1e-6, rtol=0)
     lineage = Lineage.from_json((tmp_path / "value/lineage.json").read_text(), path=tmp_path)
-    pretrained = {"siglip_path/model.safetensors", "gemma3_path/model.safetensors", "tokenizer/tokenizer.json"}
-    assert pretrained | {"frames/rollouts"} < lineage.inputs.keys()
+    pretrained = {f"{key}/{file}" for key in ("siglip_path", "gemma3_path") for file in ("config.json", "model.safetensors")}
+    assert pretrained | {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"} | {"frames/rollouts"} < lineage.inputs.keys()
     assert load_tokenizer(tmp_path / "value/tokenizer").get_vocab() == tokenizer.get_vocab()
 
 
 def test_a_tokenizer_that_is_too_large_is_refused(files, tmp_path):
     train_tokenizer([f"word{number} other{number}" for number in range(400)], 600).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="the tokenizer has 600 tokens, but the text model knows 300"):
+    with pytest.raises(UserError, match=r"model\.tokenizer_path: the tokenizer has 600 tokens, but the model embeds 300"):
         trainable(files, model={**CRITIC["model"], "tokenizer_path": str(tmp_path)})
+
+
+def test_a_tokenizer_may_end_with_an_image_token_that_the_text_model_lacks(files, tmp_path):
+    """As the published ones do: Gemma3-270M embeds 262,144 tokens, its tokenizer has one more, of no prompt."""
+    tokenizer = train_tokenizer([f"word{number} other{number}" for number in range(400)], 300)
+    tokenizer.add_tokens(["<image_soft_token>"], special_tokens=True)
+    assert len(tokenizer) == 301
+    tokenizer.save_pretrained(tmp_path)
+    critic = trainable(files, model={**CRITIC["model"], "tokenizer_path": str(tmp_path)})
+    assert critic.load(np.arange(48), rngs(48))["tokens"].max() < 300
 
 
 def test_without_held_out_data_the_last_checkpoint_counts(files):

@@ -95,6 +95,16 @@ def test_a_loss_that_stays_non_finite_is_an_error_and_changes_no_weight(tmp_path
     assert not (tmp_path / "output/model.safetensors").exists()
 
 
+def test_weights_that_are_not_finite_are_not_exported(tmp_path):
+    """A broken start of a run that is shorter than the patience."""
+    toy = Toy()
+    with torch.no_grad():
+        next(toy.model.parameters()).fill_(torch.nan)
+    with pytest.raises(UserError, match=r"weights \S+ are not finite, nothing is exported; look at the weights that it started from"):
+        run(tmp_path, toy, ToyConfig(max_steps=2))
+    assert not (tmp_path / "output/model.safetensors").exists()
+
+
 def test_a_metric_of_nothing_is_null_not_zero(tmp_path):
     toy, zero = Toy(), torch.tensor(0.0)
     loss = toy.loss
@@ -231,6 +241,18 @@ def test_only_the_last_state_is_kept(tmp_path):
     run(tmp_path, Toy(selection=("eval/mae", "min")))
     kept = {path.name for path in tmp_path.glob("state/*/*")}
     assert {"metrics.jsonl", "step_000000030"} < kept and len(kept) == 3  # and the weights of the best step
+
+
+def test_candidates_for_export_do_not_pile_up_between_two_states(tmp_path):
+    toy, found = Toy(selection=("eval/mae", "min")), []
+
+    def evaluate() -> dict[str, float]:
+        found.append(sorted(int(path.stem.removeprefix("weights_")) for path in tmp_path.glob("state/*/weights_*")))
+        return {"eval/mae": 1 / len(found)}  # better every time
+
+    toy.evaluate = evaluate
+    run(tmp_path, toy, ToyConfig(eval_interval=5, save_interval=15))
+    assert found == [[], [5], [10], [15], [15, 20], [15, 25]]
 
 
 def test_a_failing_export_leaves_no_output(tmp_path):

@@ -399,7 +399,7 @@ def test_held_out_frames_are_measured_at_every_evaluation(files, tmp_path):
     evaluated = {"eval/loss", "eval_train/loss", "flip/positive_plain", "flip/noise"}
     assert [evaluated <= row.keys() for row in rows] == [False, True, True]
     assert rows[-1]["eval/loss"] != rows[-1]["eval_train/loss"]
-    assert {"episodes/held_out", "frames/held_out"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
+    assert {"episodes/held_out", "frames/held_out", "states/held_out"} < json.loads((folder / "lineage.json").read_text())["inputs"].keys()
 
 
 def test_the_flip_test_prefers_held_out_frames_and_counts_every_frame_once(files):
@@ -438,12 +438,14 @@ def test_starting_from_another_policy_keeps_its_weights_statistics_and_tokenizer
     assert statistics_of(one.preprocessor)["action"] != load_statistics(files / "norm_stats/continued.json")["action"]
     assert (start / "tokenizer/tokenizer.json").read_bytes() == (continued / "tokenizer/tokenizer.json").read_bytes()
     lineage = json.loads((continued / "lineage.json").read_text())
-    assert lineage["parameters"]["start"] == "policy start" and "init/model.safetensors" in lineage["inputs"]
+    assert lineage["parameters"]["start"] == "policy start" and {"init/model.safetensors", "init/lineage.json"} < lineage["inputs"].keys()
     assert "norm_stats" not in lineage["inputs"]
 
 
-def test_starting_from_the_policy_of_another_robot_is_refused(files, tmp_path):
+def test_starting_from_another_policy_or_one_of_another_robot_is_refused(files, tmp_path):
     start = run(files, tmp_path, "start")
+    with pytest.raises(UserError, match=r"lineage\.json: tag is start, needed is filtered"):
+        run(files, tmp_path, "continued", init_dir=start, experiment=load(files, continued={"init_from": "filtered"}))
     serving = json.loads((start / "serving.json").read_text())
     (start / "serving.json").write_text(json.dumps({**serving, "action_dim": 7}))
     with pytest.raises(UserError, match=r"init_from: .* 3 state and 7 action dimensions, dataset rollouts has 3 and 2"):
@@ -475,7 +477,8 @@ def test_pretrained_weights_load_strictly(files, tmp_path):
     folder = run(files, tmp_path, "recap", experiment=load(files, recap={"model": model, "optim": {"lr": 1e-12}}))
     torch.testing.assert_close(load_policy(start).policy.state_dict(), load_policy(folder).policy.state_dict(), atol=1e-9, rtol=0)
     lineage = json.loads((folder / "lineage.json").read_text())
-    assert {"frames/rollouts", "pretrained/model.safetensors", "tokenizer"} < lineage["inputs"].keys()
+    read = {"pretrained/model.safetensors", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "frames/rollouts"}
+    assert read < lineage["inputs"].keys()
     assert lineage["parameters"]["start"] == "pretrained"
     wider = {**model, "small": {**model["small"], "expert_mlp_dim": 128}}
     with pytest.raises(UserError, match=r"has a misshapen tensor .*mlp\.gate_proj\.weight: \(64, 32\) instead of \(128, 32\)"):
