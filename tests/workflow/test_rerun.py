@@ -21,19 +21,19 @@ PROGRESS_TAG, SCORE_LABELS_TAG = (DEMO[section][STEAM_ENTRIES[section]] for sect
 OTHER_ENVIRONMENT = DEMO["environments"][ENTRIES["environments"]] | {"action_repeat": 99}
 
 # Jobs that go stale together: the first stage that reads the key and everything below it. Policies `recap`, `recap_shuffled` and
-# `recap_all_positive` have labels by values, `steam` has labels by scores.
+# `all_positive` have labels by values, `steam` and `steam_shuffled` labels by scores.
 REPORT = {"build_report": 1}
-EVALUATION = {"evaluate_policy": 10} | REPORT
+EVALUATION = {"evaluate_policy": 7} | REPORT
 FILTERED = {"train_policy": 1, "evaluate_policy": 1} | REPORT
-RECAP = {"train_policy": 1, "evaluate_policy": 2} | REPORT
-LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 3, "evaluate_policy": 6} | REPORT
+RECAP = {"train_policy": 1, "evaluate_policy": 1} | REPORT
+LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 3, "evaluate_policy": 3} | REPORT
 CRITIC = {"train_critic": 1, "compute_values": 3} | LABELS
 RETURNS = {"compute_returns": 3} | CRITIC
-SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2, "train_policy": 1, "evaluate_policy": 2} | REPORT
+SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2, "train_policy": 2, "evaluate_policy": 2} | REPORT
 ENSEMBLE = {"merge_ensemble": 1, "compute_scores": 3} | SCORE_LABELS
 MEMBERS = {"train_member": 3} | ENSEMBLE
 ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 2}
-LEARNERS = {"train_policy": 5, "evaluate_policy": 9} | REPORT  # all policies that see rollouts
+LEARNERS = {"train_policy": 6, "evaluate_policy": 6} | REPORT  # all policies that see rollouts
 ROLLOUTS = {
     "index_dataset": 1,
     "cache_frames": 1,
@@ -41,7 +41,7 @@ ROLLOUTS = {
     "train_critic": 1,
     "compute_values": 3,
     "compute_scores": 1,  # progress critics learn from demonstrations
-    "compute_norm_stats": 5,
+    "compute_norm_stats": 6,
     **ALL_LABELS,
     **LEARNERS,
 }
@@ -53,10 +53,10 @@ START = ROLLOUTS | {
     "train_member": 3,  # and are judged on rollouts
     "merge_ensemble": 1,
     "compute_scores": 3,
-    "train_policy": 6,
-    "evaluate_policy": 10,
+    "train_policy": 7,
+    "evaluate_policy": 7,
 }
-EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3, "compute_norm_stats": 6}
+EVERYTHING = START | {"collect_dataset": 3, "index_dataset": 3, "cache_frames": 3, "compute_returns": 3, "compute_norm_stats": 7}
 
 
 def keys(prefix: str, names: str) -> list[str]:
@@ -111,12 +111,12 @@ STALE: dict[str, dict[str, int]] = {
     "datasets.*.path": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.type": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.weight": CRITIC | LEARNERS,
-    "datasets.*.split": CRITIC | MEMBERS | ALL_LABELS | {"compute_values": 2, "compute_scores": 2, "train_policy": 4, "evaluate_policy": 8},
+    "datasets.*.split": CRITIC | MEMBERS | ALL_LABELS | {"compute_values": 2, "compute_scores": 2, "train_policy": 5, "evaluate_policy": 5},
     "datasets.*.camera_map": CRITIC | {"cache_frames": 1, "compute_scores": 1} | ALL_LABELS | LEARNERS,
     "datasets.*.sidecar_root": CRITIC
     | {"compute_returns": 1, "compute_scores": 1}
     | ALL_LABELS
-    | {"train_policy": 4, "evaluate_policy": 8},
+    | {"train_policy": 5, "evaluate_policy": 5},
     **dict.fromkeys(COLLECT_KEYS, ROLLOUTS | {"collect_dataset": 1}),
     "returns.*.gamma": RETURNS,
     "returns.*.failure_reward": RETURNS,
@@ -147,7 +147,7 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(keys("policies.*.", EXECUTION_KEYS), REPORT),
     "evaluations.*.environment": EVALUATION,
     "evaluations.*.policies": REPORT,
-    "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 4} | REPORT,
+    "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 5} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
 }
