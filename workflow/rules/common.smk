@@ -215,7 +215,10 @@ def critic_records(tag):
     folder, names = f"{RESULTS}/critics/{tag}", ["lineage.json", "evaluation.json", "metrics.jsonl"]
     if tag in VALUE_CRITICS:
         return in_folder(folder, names)
-    return [*in_folder(folder, [*names[:2], "merge_manifest.json"]), *(file for member in member_folders(tag) for file in in_folder(member, names))]
+    return [
+        *in_folder(folder, [*names[:2], "merge_manifest.json"]),
+        *(file for member in member_folders(tag) for file in in_folder(member, names)),
+    ]
 
 
 def member_folders(tag):
