@@ -1,7 +1,7 @@
 """From the scores of an ensemble of progress critics to labels (STEAM): baseline, worst of N, a pool of rollouts and one of expert frames.
 
-Positive is what lies above a threshold, never what equals it. Frames without a full look-ahead in their episode are not judged: they are
-in no pool and cannot be positive, whatever the threshold's sign.
+Positive is what lies above a threshold, never what equals it. Frames of episodes without a full look-ahead are not judged: they are in no
+pool and no score makes them positive, whatever the threshold's sign.
 """
 
 import numpy as np
