@@ -6,6 +6,7 @@ from pathlib import Path
 from recap_steam.config import Experiment, ProgressCriticConfig
 from recap_steam.errors import config_error
 from recap_steam.label_config import SteamAdvantagesConfig
+from recap_steam.model_config import read_config
 
 
 def check_steam(experiment: Experiment) -> None:
@@ -18,6 +19,9 @@ def check_steam(experiment: Experiment) -> None:
         if isinstance(critic, ProgressCriticConfig):
             _check_training_data(f"critics.{tag}.datasets", critic, experiment)
             _check_members(f"critics.{tag}", critic)
+            if critic.length_scale_enabled and critic.model.num_bins == 2:
+                message = "two bins tell only the direction, which no scale changes; use more bins, or remove it"
+                raise config_error(f"critics.{tag}.length_scale_enabled", message)
     for tag, labels in experiment.advantages.items():
         steam = isinstance(labels, SteamAdvantagesConfig)
         if steam != isinstance(experiment.critics[labels.critic], ProgressCriticConfig):
@@ -52,6 +56,19 @@ def _check_members(key: str, critic: ProgressCriticConfig) -> None:
         folder, _ = member_source(member)
         if not (folder / "config.json").is_file():
             raise config_error(f"{key}.members", f"{folder} has no config.json; give the folder of a trained member or ensemble")
+        _check_member(key, critic, folder)
+
+
+def _check_member(key: str, critic: ProgressCriticConfig, folder: Path) -> None:
+    """A member is what the experiment says of it, as far as its folder states it."""
+    found = read_config(str(folder), f"{key}.members")
+    stated = {name: found[name] for name in ("k", "cameras", "image_size") if name in found}
+    stated |= {"num_bins": found["architecture"].get("num_bins")} if isinstance(found.get("architecture"), dict) else {}
+    stated |= {"length_scale_enabled": found["length_scale"] is not None} if "length_scale" in found else {}
+    meant = {name: getattr(critic.model if name in ("image_size", "num_bins") else critic, name) for name in stated}
+    for name, value in stated.items():
+        if value != meant[name]:
+            raise config_error(f"{key}.members", f"{folder}: {name} is {value}, the experiment says {meant[name]}; write it as it is there")
 
 
 def _check_mode(key: str, labels: SteamAdvantagesConfig, types: set[str]) -> None:
@@ -85,7 +102,9 @@ def _check_scale(key: str, labels: SteamAdvantagesConfig, critic: ProgressCritic
         raise config_error(f"{key}.baseline_lookahead", "is only used with a baseline; remove it, or set subtract_baseline: true")
     if labels.baseline_lookahead is not None and labels.baseline_lookahead > critic.k:
         raise config_error(f"{key}.baseline_lookahead", f"{labels.baseline_lookahead} is more than k {critic.k} of '{labels.critic}'")
-    bins = critic.model.num_bins
-    low, high = (-2 * (bins - 1) / bins, 2) if labels.subtract_baseline else (-1, 1)
+    bins, low, high = critic.model.num_bins, -1.0, 1.0
+    if labels.subtract_baseline:
+        baseline = ((labels.baseline_lookahead or critic.k) + critic.k - 1) * bins // (2 * critic.k)  # its bin, as labels.scores has it
+        low, high = -2 * baseline / bins, 2 * (bins - 1 - baseline) / bins
     if labels.positive_threshold is not None and not low <= labels.positive_threshold <= high:
         raise config_error(f"{key}.positive_threshold", f"{labels.positive_threshold} is no score: these lie between {low:g} and {high:g}")

@@ -331,6 +331,10 @@ BAD |= {
     ),
     "vocabulary of a progress critic": ({f"{STEAM}.model.gemma3_config.vocab_size": 9}, "vocab_size: 9 is too small for a tokenizer; give"),
     "micro batch of a member": ({f"{STEAM}.micro_batch_size": 48}, f"{STEAM}.micro_batch_size: 48 does not divide global_batch_size 64"),
+    "a scale of two bins": (
+        {f"{STEAM}.model.num_bins": 2, f"{STEAM}.length_scale_enabled": True},
+        f"{STEAM}.length_scale_enabled: two bins tell only the direction, which no scale changes; use more bins, or remove it",
+    ),
     "member that is not there": (
         {f"{STEAM}.members": ["no/member:2"], f"{STEAM}.ensemble_size": 1},
         f"{STEAM}.members: no/member has no config.json; give the folder of a trained member or ensemble",
@@ -371,7 +375,7 @@ BAD |= {
             f"{SCORES}.subtract_baseline": True,
             f"{SCORES}.positive_threshold": -1.9,
         },
-        f"{SCORES}.positive_threshold: -1.9 is no score: these lie between -1.8 and 2",
+        f"{SCORES}.positive_threshold: -1.9 is no score: these lie between -1.8 and 0",
     ),
     "baseline beyond the look-ahead": (
         {f"{SCORES}.subtract_baseline": True, f"{SCORES}.baseline_lookahead": 6},
@@ -446,7 +450,16 @@ def test_a_progress_critic_may_be_merged_from_members_that_are_there(tmp_path: P
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     members = [f"{tmp_path}/a", f"{tmp_path}/a:1", f"{tmp_path}/b:2:0"]
-    check_references(load_experiment(changed({f"{STEAM}.members": members})))
+    experiment = load_experiment(changed({f"{STEAM}.members": members}))
+    check_references(experiment)
+    for stated, wrong in (
+        ({"k": 99}, "k is 99"),
+        ({"architecture": {"num_bins": 4}}, "num_bins is 4"),
+        ({"length_scale": {}}, "enabled is True"),
+    ):
+        (tmp_path / "a/config.json").write_text(json.dumps(stated))
+        with pytest.raises(UserError, match=f"members: {tmp_path}/a: .*{wrong}, the experiment says .*; write it as it is there"):
+            check_references(experiment)
     assert [member_source(member) for member in members] == [(tmp_path / "a", None), (tmp_path / "a", 1), (tmp_path / "b:2", 0)]
 
 

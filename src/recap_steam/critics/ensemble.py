@@ -61,8 +61,7 @@ def merge_stage(members: list[str], output: Path | str, overwrite: bool) -> None
             ``overwrite`` is not set.
     """
     output = Path(output)
-    if (output / "lineage.json").exists() and not overwrite:
-        raise UserError(f"{output}: there is an ensemble; give --overwrite to replace it, or another folder")
+    _check_output(output, overwrite)
     found = [open_member(raw) for raw in members]
     for member in found[1:]:
         _check_same(found[0], member)
@@ -75,6 +74,17 @@ def merge_stage(members: list[str], output: Path | str, overwrite: bool) -> None
         publish_folder(part, output, last="lineage.json")
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Only an ensemble is ever replaced, and only when asked."""
+    if not any((output / name).exists() for name in ("lineage.json", "config.json", "model.safetensors")):
+        return
+    if not overwrite:
+        raise UserError(f"{output}: there is a model; give --overwrite to replace an ensemble, or another folder")
+    path = output / "lineage.json"
+    if not path.is_file() or Lineage.from_json(path.read_text(), path=path).stage != MERGED:
+        raise UserError(f"{output}: what is there is no ensemble; give another folder")
 
 
 def open_member(raw: str) -> Member:
@@ -144,6 +154,7 @@ def _write(folder: Path, tag: str, card: ProgressCard, members: list[Member], to
             "num_tensors": len(tensors),
         }
         weights |= {f"members.{number}.{name}": tensor for name, tensor in tensors.items()}
+    _check_distinct(manifest)
     write_folder(folder, card, weights, tokenizer, _evaluation(members))
     write_json(folder / "merge_manifest.json", {"members": manifest})
     parameters = {
@@ -157,6 +168,15 @@ def _write(folder: Path, tag: str, card: ProgressCard, members: list[Member], to
     inputs = {f"members/{number}": entry["digest"] for number, entry in manifest.items()}
     lineage = Lineage(MERGED, tag, None, parameters, inputs, {"digests": weight_digests(folder)}, code_digest(__name__))
     (folder / "lineage.json").write_text(lineage.to_json())
+
+
+def _check_distinct(manifest: dict[str, dict]) -> None:
+    """The same weights twice would agree with themselves, and their disagreement is what an ensemble is for."""
+    given: dict[str, str] = {}
+    for entry in manifest.values():
+        if entry["digest"] in given:
+            raise UserError(f"{entry['raw']}: the same weights as {given[entry['digest']]}; give every member once")
+        given[entry["digest"]] = entry["raw"]
 
 
 def _evaluation(members: list[Member]) -> dict[str, float | None]:

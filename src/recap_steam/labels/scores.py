@@ -40,6 +40,8 @@ def score_thresholds(datasets: list[ScoredFrames], config: SteamAdvantagesConfig
         UserError: a pool without a judged frame.
     """
     if config.label_mode == "threshold":
+        if any(frames.type == "rollout" for frames in datasets):
+            _pool(datasets, ROLLOUT)
         return {ROLLOUT: config.positive_threshold}
     shares = {ROLLOUT: config.rollout_quantile, EXPERT: config.expert_quantile}
     return {pool: quantile_threshold(_pool(datasets, pool), share) for pool, share in shares.items() if share is not None}

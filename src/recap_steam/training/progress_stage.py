@@ -61,6 +61,9 @@ def _read(experiment: Experiment, tag: str, name: str, episodes_dir: Path, frame
         wanted = "successful episode" if config.only_success and kind == "rollout" else "episode"
         message = f"'{name}' has no {wanted} of {config.min_episode_length} frames or more; remove it"
         raise config_error(f"critics.{tag}.datasets", message)
+    if not eligible_episodes(source.episodes, config.min_episode_length, False).any():
+        message = f"'{name}' has no episode of {config.min_episode_length} frames or more; remove it"
+        raise config_error(f"critics.{tag}.eval_datasets", message)
     return PairSource(**vars(source), eligible=eligible)
 
 

@@ -79,7 +79,7 @@ def test_members_of_ensembles_are_taken_by_index(members, ensemble_dir, tmp_path
     assert lineage(again).parameters["members"] == lineage(ensemble_dir).parameters["members"][::-1]
     found = json.loads((again / "evaluation.json").read_text())
     assert found["member1/eval/loss"] == json.loads((members[0] / "evaluation.json").read_text())["eval/loss"]
-    merge(tmp_path / "third", f"{merge(tmp_path / 'single', f'{again}:0')}:0", f"{members[1]}:0", members[1])
+    merge(tmp_path / "third", f"{merge(tmp_path / 'single', f'{again}:0')}:0", f"{members[0]}:0")
     tensors = load_file(tmp_path / "third/model.safetensors")
     assert all(torch.equal(tensors["members.0." + name], tensor) for name, tensor in load_file(members[1] / "model.safetensors").items())
 
@@ -160,6 +160,21 @@ def test_an_ensemble_is_replaced_only_when_asked_and_only_by_a_whole_one(members
     assert load_ensemble(output).card.ensemble_size == 1
     weights = load_file(output / "model.safetensors")
     assert all(torch.equal(weights["members.0." + name], tensor) for name, tensor in load_file(members[1] / "model.safetensors").items())
+
+
+def test_the_same_weights_twice_are_refused(members, ensemble_dir, tmp_path):
+    for twice in (members[0], f"{ensemble_dir}:0"):
+        with pytest.raises(UserError, match=r"the same weights as .*; give every member once"):
+            merge(tmp_path / "output", members[0], twice)
+    assert not list(tmp_path.glob("output/*"))
+
+
+def test_nothing_but_an_ensemble_is_ever_replaced(members, critic_dir, tmp_path):
+    for folder in (members[0], critic_dir):
+        copy = shutil.copytree(folder, tmp_path / folder.name)
+        for overwrite, message in ((False, "there is a model; give --overwrite"), (True, "what is there is no ensemble")):
+            with pytest.raises(UserError, match=message):
+                merge(copy, members[0], members[1], overwrite=overwrite)
 
 
 def test_merging_again_gives_the_same_bytes(members, ensemble_dir, tmp_path):

@@ -75,6 +75,11 @@ def test_a_frame_that_cannot_be_judged_is_positive_only_as_a_correction_and_shif
     assert not exceeds_threshold(with_others, {"rollout": -2.0})[[0, 2]].any()
 
 
+def test_a_threshold_for_rollouts_that_nothing_judges_is_an_error():
+    with pytest.raises(UserError, match="pool 'rollout' is empty"):
+        score_thresholds([scored([0, 1], unjudged=[0, 1])], config(label_mode="threshold", positive_threshold=0.0))
+
+
 def test_corrections_are_positive_only_by_option():
     frames = scored([0, 1, 2], intervention=[0])
     assert label([frames], config(label_mode="threshold", positive_threshold=1.5)) == [[True, False, True]]
