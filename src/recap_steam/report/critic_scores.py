@@ -1,7 +1,5 @@
 """What the value critics' evaluation.json say: tables beside the two predictors that see no image, and whether a critic over-fits."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from recap_steam.report.results import Results
@@ -36,18 +34,10 @@ GROUP_METRICS = {  # what a table by outcome or by task shows; the rest is in ev
 OVERFIT_SHARE = 0.2  # of the held-out error: a rule of thumb, stated in the page
 
 
-def _evaluations(results: Results) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """(value critic, its metrics); a metric of nothing is null."""
-    for tag in results.value_critics:
-        evaluation = results.document("critics", tag, "evaluation.json")
-        if evaluation:
-            yield tag, evaluation
-
-
 def critic_table(results: Results) -> Table:
     """Metrics of every critic beside the two predictors that see no image, and on what it learned from."""
     rows = []
-    for tag, evaluation in _evaluations(results):
+    for tag, evaluation in results.evaluations(results.value_critics):
         for source, name in PREDICTORS.items():
             values = [evaluation.get(f"{source}/{metric}") for metric in METRICS]
             if any(value is not None for value in values):
@@ -58,7 +48,7 @@ def critic_table(results: Results) -> Table:
 def group_table(results: Results, group: str) -> Table:
     """Held-out metrics of every critic for each ``outcome`` or ``task``, one row a value of it, beside the same two predictors."""
     rows = []
-    for tag, evaluation in _evaluations(results):
+    for tag, evaluation in results.evaluations(results.value_critics):
         prefix = f"eval/mae/{group}="
         for value in (key.removeprefix(prefix) for key, mae in evaluation.items() if key.startswith(prefix) and mae is not None):
             rows.append([tag, value, *(number(evaluation.get(f"{metric}/{group}={value}")) for metric in GROUP_METRICS.values())])
@@ -67,7 +57,11 @@ def group_table(results: Results, group: str) -> Table:
 
 def gap_sentences(results: Results) -> list[str]:
     """One sentence a critic with held-out data: its errors held out and on training frames, and whether it over-fits."""
-    return [_gap_sentence(tag, evaluation) for tag, evaluation in _evaluations(results) if evaluation.get("gap/mae") is not None]
+    return [
+        _gap_sentence(tag, evaluation)
+        for tag, evaluation in results.evaluations(results.value_critics)
+        if evaluation.get("gap/mae") is not None
+    ]
 
 
 def _gap_sentence(tag: str, evaluation: dict[str, float | None]) -> str:
@@ -81,7 +75,7 @@ def _gap_sentence(tag: str, evaluation: dict[str, float | None]) -> str:
 def critic_curves(results: Results) -> list[CriticCurves]:
     """Calibration and success AUC over an episode of every critic that was judged on held-out frames."""
     curves = []
-    for tag, evaluation in _evaluations(results):
+    for tag, evaluation in results.evaluations(results.value_critics):
         value, target = (_series(evaluation, f"eval/calibration_{side}/decile") for side in ("value", "return"))
         areas = {PREDICTORS[source]: _series(evaluation, f"{source}/success_auc/time") for source in ("eval", "baseline_time")}
         if np.isfinite(value).any():

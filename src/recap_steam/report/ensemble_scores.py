@@ -28,18 +28,10 @@ GROUP_METRICS = {
 }
 
 
-def _evaluations(results: Results) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """(ensemble, its metrics); a metric of nothing is null."""
-    for tag in results.ensembles:
-        evaluation = results.document("critics", tag, "evaluation.json")
-        if evaluation:
-            yield tag, evaluation
-
-
 def ensemble_table(results: Results) -> Table:
     """Metrics of every ensemble, mean and by member, beside the predictor that says what was most frequent in training."""
     rows = []
-    for tag, evaluation in _evaluations(results):
+    for tag, evaluation in results.evaluations(results.ensembles):
         members = [name.removesuffix("/eval/loss") for name in evaluation if name.endswith("/eval/loss")]
         sources = PREDICTORS | {f"{member}/eval": f"member {member.removeprefix('member')}, held out" for member in members}
         for source, name in sources.items():
@@ -52,7 +44,7 @@ def ensemble_table(results: Results) -> Table:
 def outcome_table(results: Results) -> Table:
     """Held-out metrics of every ensemble for all pairs of each outcome."""
     rows = []
-    for tag, evaluation in _evaluations(results):
+    for tag, evaluation in results.evaluations(results.ensembles):
         for outcome in ("failure", "success"):
             values = [evaluation.get(f"{metric}/outcome={outcome}") for metric in GROUP_METRICS.values()]
             if any(value is not None for value in values):
@@ -62,7 +54,7 @@ def outcome_table(results: Results) -> Table:
 
 def sentences(results: Results) -> list[str]:
     """Of every ensemble: whether it beats the majority, and whether it learned from rollouts."""
-    lines = [line for tag, evaluation in _evaluations(results) if (line := _judgement(tag, evaluation))]
+    lines = [line for tag, evaluation in results.evaluations(results.ensembles) if (line := _judgement(tag, evaluation))]
     for tag, records in _records(results):
         rollouts = sorted({name for record in records for name in record["parameters"]["rollouts"]})
         if rollouts:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +95,12 @@ class Results:
         """A JSON file below the results folder."""
         path = self.root.joinpath(*parts)
         return json.loads(path.read_text()) if path.exists() else None
+
+    def evaluations(self, critics: Iterable[str]) -> Iterator[tuple[str, dict[str, float | None]]]:
+        """(critic, what its evaluation.json says) of those of ``critics`` that have one; a metric of nothing is null."""
+        for tag in critics:
+            if evaluation := self.document("critics", tag, "evaluation.json"):
+                yield tag, evaluation
 
     def metrics(self, kind: str, tag: str) -> list[dict]:
         """The rows of a training's metrics.jsonl, one mapping an optimiser step that was logged."""

@@ -12,6 +12,7 @@ from recap_steam.critics.folder import CriticCard
 from recap_steam.critics.model import ValueCritic
 from recap_steam.labels.normalizer import fit_normalizer
 from recap_steam.lineage import Lineage, code_digest, digest_file
+from recap_steam.references import all_datasets
 from recap_steam.sidecar import read_sidecar, sidecar_path
 from recap_steam.training.critic import CriticTraining, LabelledFrames
 from recap_steam.training.critic_parts import Source, pretrained_digests, start_model, start_tokenizer
@@ -37,8 +38,7 @@ def train_critic_stage(
     """
     config = experiment.critics[tag]
     with devices.distributed():
-        names = [*config.datasets, *config.eval_datasets]
-        sources = {name: _read(experiment, config, name, Path(episodes_dir), Path(frames_dir)) for name in names}
+        sources = {name: _read(experiment, config, name, Path(episodes_dir), Path(frames_dir)) for name in all_datasets(config)}
         trainable = _trainable(experiment, config, sources)
         train(trainable, config, Path(state_dir), Path(output_dir), _lineage(experiment, tag, sources))
 

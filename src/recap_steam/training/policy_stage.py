@@ -15,7 +15,7 @@ from recap_steam.policy.norm_stats import load_statistics, norm_stats_lineage
 from recap_steam.policy.processors import load_processors, make_processors, statistics_of
 from recap_steam.policy.prompts import tokenizer_corpus
 from recap_steam.policy.samples import Source, load_held_out, load_sources
-from recap_steam.references import labelled_datasets
+from recap_steam.references import all_datasets, labelled_datasets
 from recap_steam.sidecar import sidecar_path
 from recap_steam.tokenizer import PreTrainedTokenizerFast, check_vocabulary, load_tokenizer, train_tokenizer
 from recap_steam.training.loop import train
@@ -148,7 +148,7 @@ def _lineage(experiment: Experiment, tag: str, inputs: dict[str, str]) -> Lineag
     parameters = {
         "policy": result_parameters(config),
         "start": f"policy {config.init_from}" if config.init_from else base,
-        "cameras": {name: camera_keys(experiment, name, config.cameras) for name in [*config.datasets, *config.eval_datasets]},
+        "cameras": {name: camera_keys(experiment, name, config.cameras) for name in all_datasets(config)},
         "weights": {name: experiment.datasets[name].weight for name in config.datasets},
     }
     return Lineage("train_policy", tag, None, parameters, inputs, {}, code_digest(__name__))

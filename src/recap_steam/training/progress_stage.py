@@ -15,6 +15,7 @@ from recap_steam.critics.progress_folder import ProgressCard
 from recap_steam.critics.progress_model import ProgressCritic
 from recap_steam.errors import config_error
 from recap_steam.lineage import Lineage, code_digest
+from recap_steam.references import all_datasets
 from recap_steam.training.critic_parts import Source, pretrained_digests, start_model, start_tokenizer
 from recap_steam.training.loop import train
 from recap_steam.training.order import mixture_weights
@@ -46,8 +47,7 @@ def train_member_stage(
     """
     config = experiment.critics[tag]
     with devices.distributed():
-        names = [*config.datasets, *config.eval_datasets]
-        sources = {name: _read(experiment, tag, name, Path(episodes_dir), Path(frames_dir)) for name in names}
+        sources = {name: _read(experiment, tag, name, Path(episodes_dir), Path(frames_dir)) for name in all_datasets(config)}
         trainable = _trainable(experiment, config, sources, member)
         lineage = _lineage(experiment, tag, member, sources, trainable.card)
         train(trainable, _with_own_order(config, member), Path(state_dir), Path(output_dir), lineage)
