@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from recap_steam.errors import UserError
-from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
+from recap_steam.label_config import AdvantagesConfig, DiagnosticsConfig, SteamAdvantagesConfig
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
 from recap_steam.schema import with_defaults
@@ -169,6 +169,7 @@ class Experiment:
     advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig]
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
+    diagnostics: DiagnosticsConfig
 
 
 def load_experiment(raw: dict) -> Experiment:

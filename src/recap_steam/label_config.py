@@ -1,4 +1,4 @@
-"""Labels as an experiment describes them, by the kind of critic that judges the frames."""
+"""Labels as an experiment describes them, by the kind of critic that judges the frames, and which episodes are shown with theirs."""
 
 import dataclasses
 
@@ -29,3 +29,11 @@ class SteamAdvantagesConfig:
     subtract_baseline: bool
     baseline_lookahead: int | None
     intervention_positive: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class DiagnosticsConfig:
+    """Which episodes are shown frame by frame."""
+
+    num_episodes: int
+    seed: int

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recap_steam.errors import UserError
@@ -40,3 +41,15 @@ def read_batches(path: Path, columns: Sequence[str], optional: Sequence[str] = (
 def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
     """All rows of ``read_batches``; for small tables."""
     return pa.concat_tables(read_batches(path, columns, optional))
+
+
+def read_episode(path: Path, index: int, columns: Sequence[str]) -> pa.Table:
+    """The rows of episode ``index``, none if the file has none. Row groups that cannot hold any, by their statistics, are not read.
+
+    Raises:
+        UserError: unreadable file or missing column.
+    """
+    try:
+        return pq.read_table(path, columns=list(columns), filters=pc.field("episode_index") == index, use_threads=False)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UserError(f"{path}: not a readable Parquet file ({str(error).strip().splitlines()[0]}); restore it from its source") from None

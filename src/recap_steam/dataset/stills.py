@@ -31,11 +31,16 @@ def read_stills(dataset: Dataset, episodes: Episodes, camera: str) -> Iterator[n
             raise UserError(f"{path}: column '{camera}' is {kind}, expected a struct of bytes and path; rewrite the column with lerobot")
         waiting |= {row: (path, item) for row, item in zip(rows.tolist(), table[camera].to_pylist(), strict=True)}
         while turn in waiting:
-            yield _decode(dataset, episodes, camera, turn, *waiting.pop(turn))
+            yield decode_still(dataset, episodes, camera, turn, *waiting.pop(turn))
             turn += 1
 
 
-def _decode(dataset: Dataset, episodes: Episodes, camera: str, row: int, path: Path, item: dict | None) -> np.ndarray:
+def decode_still(dataset: Dataset, episodes: Episodes, camera: str, row: int, path: Path, item: dict | None) -> np.ndarray:
+    """The image of row ``row`` from its cell ``item`` in the file ``path``, (H, W, 3) uint8 RGB.
+
+    Raises:
+        UserError: missing or unreadable image; the message names file, episode and frame.
+    """
     from PIL import Image
 
     item = item or {"bytes": None, "path": None}

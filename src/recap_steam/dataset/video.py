@@ -14,14 +14,14 @@ from recap_steam.errors import UserError
 REMEDY = "restore the file from its source"
 
 
-def require_videos(dataset: Dataset, episodes: Episodes, cameras: Sequence[str]) -> None:
-    """Check that every video file of the video cameras among ``cameras`` exists.
+def require_videos(dataset: Dataset, episodes: Episodes, cameras: Sequence[str], indices: Sequence[int] | None = None) -> None:
+    """Check that every video file of the video cameras among ``cameras`` exists, of the episodes ``indices`` (None: of all).
 
     Raises:
         UserError: naming the missing files.
     """
     videos = [camera for camera in cameras if dataset.camera_dtype(camera) == "video"]
-    paths = {dataset.video_span(index, camera).path for camera in videos for index in episodes.episode_index.tolist()}
+    paths = {dataset.video_span(index, camera).path for camera in videos for index in indices or episodes.episode_index.tolist()}
     missing = sorted(str(path) for path in paths if not path.is_file())
     if missing:
         raise UserError(f"dataset {dataset.name} has no video file {some(missing)}; {REMEDY}")
