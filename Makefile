@@ -1,8 +1,9 @@
 # make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
-# make sql    SQL on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
+# make sql    DuckDB's shell on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
 # make environment   sets up .venv and nothing else
 #
 # Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo. Another experiment: make sql CONFIG=mine.yaml
+# One question: make sql QUERY=docs/queries/worst_episodes.sql
 
 LOCK ?= envs/requirements.txt
 CORES ?= 2
@@ -40,7 +41,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/snakemake --lint
 
 sql: $(ENVIRONMENT)
-	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG)
+	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG) -- $(if $(QUERY),-f $(QUERY))
 
 bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/labels.py

@@ -120,7 +120,10 @@ def advantages_stage(
         dataset_fingerprint=inputs.episodes.fingerprint,
         parameters=rule.parameters,
         inputs=digests | {"threshold": digest_file(threshold_path)},
-        statistics={"positive_counts": [row for row in fragment["positive_counts"] if row["dataset"] == dataset]},
+        statistics={
+            "positive_counts": [row for row in fragment["positive_counts"] if row["dataset"] == dataset],
+            "thresholds": fragment["thresholds"],
+        },
         code=code_digest(__name__),
     )
     write_sidecar(output, "advantages", rule.columns(inputs, fragment["thresholds"]), inputs.episodes, lineage)

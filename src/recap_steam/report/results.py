@@ -86,6 +86,11 @@ class Results:
         path = self.root / "thresholds" / f"{tag}.yaml"
         return read_fragment(path)["thresholds"] if path.exists() else {}
 
+    def positive_counts(self, tag: str) -> list[dict]:
+        """What came out of a label tag by dataset and outcome: frames, above the threshold, positive."""
+        path = self.root / "thresholds" / f"{tag}.yaml"
+        return read_fragment(path)["positive_counts"] if path.exists() else []
+
     def diagnostics(self) -> list[Path]:
         """Folders of the diagnostics that exist, by label tag and dataset."""
         folders = [self.root / "diagnostics" / tag / name for tag, labels in self.experiment.advantages.items() for name in labels.datasets]
@@ -145,9 +150,10 @@ class Results:
 
     def lineages(self) -> dict[str, Lineage]:
         """Lineage of every artefact that exists, by its path, from data to evaluation."""
-        return {str(path): _lineage(path) for path in self._artefacts() if path.exists()}
+        return {str(path): _lineage(path) for path in self.artefacts() if path.exists()}
 
-    def _artefacts(self) -> Iterator[Path]:
+    def artefacts(self) -> Iterator[Path]:
+        """Files of everything that states its lineage, whether they exist or not, from data to evaluation."""
         experiment = self.experiment
         yield from (self.root / "episodes" / f"{dataset}.parquet" for dataset in experiment.datasets)
         sidecars = {"returns": experiment.returns, "values": self.value_critics, "scores": self.ensembles}
