@@ -32,6 +32,22 @@ SCORE = (
     "is asked, or, by option, to an intervention. A frame that lies less than its look-ahead before the end of its episode has the score "
     "of the last one that does not; in an episode too short for any, none is positive by its score."
 )
+THRESHOLD = (
+    "Interval of a threshold: 95 % of the thresholds that come out when whole episodes are drawn anew with replacement, 200 times. A wide "
+    "one says that other rollouts of the same kind would have given other labels."
+)
+OVER_TIME = (
+    "Failures should turn dark towards their end. Demonstrations are positive throughout unless a share was asked of them; corrections "
+    "count with the outcome of their episode."
+)
+FORCED = (
+    "By threshold: what the advantage or score alone makes positive. Forced beyond it: demonstrations, and corrections where "
+    "intervention_positive is on. Policies learn from the sum."
+)
+AGREEMENT = (
+    "Share of equal labels on the frames of common rollouts without corrections, which are forced alike; \N{GREEK SMALL LETTER KAPPA}: "
+    "Cohen's, what of it is beyond chance (0: none, 1: all)."
+)
 POLICY = (
     "Loss: flow-matching error in normalised action units, mean over the last tenth of training; the next two are of fixed frames and "
     "noise at the last evaluation. Indicator dropped: the realised rate among the samples that could show it. Flip test: mean distance (L2 "
@@ -44,3 +60,8 @@ STAGE = (
     "and no initial state of an evaluation or of a collected held-out dataset occurs in training data collected on the same task."
 )
 LINEAGE = "Each artefact states what made it; every consumer checks this before use. Digests are SHA-256, first 12 digits."
+GRAPH = (
+    "Snakemake's own rule graph of this experiment: the rule at the lower end of a line reads what the one at its upper end "
+    "writes. Pale: a longer way says the same. Dashed: upwards, as from a policy that collects data."
+)
+TIMES = "As Snakemake measured the last run of each job: wall time, and the most memory that was resident. Short jobs are not measured."

@@ -94,7 +94,7 @@ class Results:
     def diagnostics(self) -> list[Path]:
         """Folders of the diagnostics that exist, by label tag and dataset."""
         folders = [self.root / "diagnostics" / tag / name for tag, labels in self.experiment.advantages.items() for name in labels.datasets]
-        return [folder for folder in folders if (folder / "summary.json").exists()]
+        return [folder for folder in folders if any(folder.glob("*.png"))]
 
     def document(self, *parts: str) -> dict | None:
         """A JSON file below the results folder."""

@@ -1,7 +1,9 @@
 """The report of a finished experiment, of parts of one, and of results that do not belong together."""
 
+import base64
 import dataclasses
 import html
+import io
 import json
 import re
 import shutil
@@ -13,21 +15,23 @@ import matplotlib.image
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
-from recap_steam.report import critic_scores, diagnostics, label_tables, page, provenance, series, tables
+from recap_steam.report import critic_scores, document, label_tables, page, provenance, series, tables
 from recap_steam.report.groups import frame_groups
+from recap_steam.report.label_report import label_reports
 from recap_steam.report.results import Results
 from recap_steam.report.verdict import summarise
 from tests.datasets import image, write_v21
-from tests.experiments import CAMERA, RESULTS, K, config_of, small_config
+from tests.experiments import CAMERA, LOGS, RESULTS, RUN_TIMES, K, config_of, small_config
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
     *("success.png", "critic_evaluation.png", "critic_training.png", "values.png", "ensemble_training.png"),
-    *("advantages.png", "positive_rate.png", "policy_training.png"),
+    *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png"),
 )
 
 
@@ -46,8 +50,12 @@ def results(finished, monkeypatch) -> Results:
 
 
 def build(config: dict, folder) -> str:
-    page.report_stage(load_experiment(config), RESULTS, folder)
+    page.report_stage(load_experiment(config), RESULTS, RESULTS / "rule_graph.dot", LOGS, RUN_TIMES, folder)
     return (folder / "index.html").read_text()
+
+
+def sections(page_text: str) -> list[str]:
+    return re.findall(r"<h2 id[^>]*>([^<]+)", page_text)
 
 
 @pytest.fixture(scope="module")
@@ -55,23 +63,31 @@ def built(finished, tmp_path_factory) -> tuple[Path, str]:
     """The report as the rule's command builds it: its folder, and what the command printed."""
     root = tmp_path_factory.mktemp("built")
     shutil.copytree(finished, root, dirs_exist_ok=True)
-    arguments = ["--config", json.dumps(small_config()), "--results", str(RESULTS), "--output-dir", str(RESULTS / "report")]
+    arguments = ["--config", json.dumps(small_config()), "--results", RESULTS, "--rule-graph", RESULTS / "rule_graph.dot"]
+    arguments += ["--logs-dir", LOGS, "--run-times", *RUN_TIMES, "--output-dir", RESULTS / "report"]
     done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=root, capture_output=True, text=True, check=True)
     return root / RESULTS / "report", done.stdout
 
 
-def test_page_is_local_and_whole(built):
+def test_page_holds_everything(built):
     folder, _ = built
     text = (folder / "index.html").read_text()
-    plots = [f"../diagnostics/steam_q40/{name}/{file}" for name in ("demonstrations", "rollouts") for file in diagnostics.FIGURES]
-    assert re.findall(r'src="([^"]+)"', text) == [*FIGURES[:-1], *plots, FIGURES[-1]]
-    links = re.findall(r'href="([^"#]+)"', text)
-    assert sorted(links) == sorted([*plots, *(f"{Path(plot).parent}/summary.json" for plot in plots[::5])])
-    assert all((folder / link).is_file() for link in links)
-    assert "http" not in text and "<script" not in text
+    plots = len(list(Path(folder.parent, "diagnostics").rglob("*.png")))
+    assert len(re.findall(r'<img src="data:image/webp;base64,', text)) == text.count("<img") == len(FIGURES) + plots
+    assert all(link.startswith(("#", "data:")) for link in re.findall(r'(?:href|src)="([^"]+)"', text))
+    assert "http" not in text and "<script" not in text and "@import" not in text and "url(" not in text
     assert sorted(path.name for path in folder.iterdir()) == sorted([*FIGURES, "index.html", "summary.txt"])
     for name in FIGURES:
         assert matplotlib.image.imread(folder / name).std() > 0.01  # something is drawn
+
+
+def test_embedded_figures_are_the_figures(built):
+    uri = document.embedded(built[0] / "success.png", small=False)
+    with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as shown, Image.open(built[0] / "success.png") as drawn:
+        assert np.array_equal(np.asarray(shown.convert("RGB")), np.asarray(drawn.convert("RGB")))
+    small = document.embedded(built[0] / "success.png", small=True)
+    with Image.open(io.BytesIO(base64.b64decode(small.partition(",")[2]))) as shown:
+        assert shown.width == document.HALF_WIDTH
 
 
 def test_summary_is_printed_and_kept(built):
@@ -92,14 +108,14 @@ def test_experiment_of_returns_only(here):
     config = {key: value for key, value in small_config().items() if key in ("experiment", "datasets", "returns")}
     page_text = build(config, here / "report")
     assert all((here / "report" / name).exists() for name in FIGURES)  # declared outputs, though there is nothing to show
-    assert "<img" not in page_text and re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Data", "Lineage"]
+    assert "<img" not in page_text and sections(page_text) == ["Data", "Workflow", "Lineage"]
 
 
 @pytest.mark.parametrize("critic", ["value", "progress"])
 def test_either_method_alone(here, critic):
     page_text = build(config_of(critic), here / "report")
     other = {"value": ("progress", "steam"), "progress": ("value", "recap", "n5_q30", "shuffled")}[critic]
-    cells = re.findall(r"<td[^>]*>([^<]*)", page_text)
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)", page_text)
     assert critic in cells and not {*other} & {*cells}
     assert all((here / "report" / name).exists() for name in FIGURES)
 
@@ -116,7 +132,7 @@ def test_what_is_not_computed_yet_is_left_out(here):
     shutil.rmtree(RESULTS / "evaluations")
     shutil.rmtree(RESULTS / "policies")
     page_text = build(small_config(), here / "report")
-    assert re.findall(r"<h2[^>]*>([^<]+)", page_text) == ["Critic", "Labels", "Data", "Lineage"]
+    assert sections(page_text) == ["Critic", "Labels", "Data", "Workflow", "Lineage"]
 
 
 def test_the_expert_can_be_an_arm(here):
@@ -189,7 +205,7 @@ def test_positive_rates_are_those_of_the_labels(results):
     shares = [share * frames for (dataset, _), (share, frames) in rates.rates.items() if dataset == "rollouts"]
     assert sum(shares) == pytest.approx(labels.sum())
     assert rates.rates["rollouts", "intervention"][0] == 1.0
-    assert label_tables.labels_table(results).rows[0][-1] == tables.percent(labels.mean())
+    assert label_tables.labels_table(label_reports(results)).rows[0][-1] == tables.percent(labels.mean())
 
 
 def test_stage_table_states_what_feeds_what(results):
@@ -231,7 +247,7 @@ def test_controls_are_marked_in_table_and_figure(results):
 
 
 def test_score_labels_state_what_was_asked_and_what_came_out(results):
-    (row,) = label_tables.score_labels_table(results).rows
+    (row,) = label_tables.score_labels_table(results, label_reports(results)).rows
     labels = {name: results.sidecar(name, "advantages", "steam_q40", ["advantage"]) for name in ("demonstrations", "rollouts")}
     threshold = results.thresholds("steam_q40")["rollout"]
     rates = [
@@ -240,7 +256,9 @@ def test_score_labels_state_what_was_asked_and_what_came_out(results):
     ]
     none = tables.MISSING
     assert row[:7] == ["steam_q40", "progress", str(K), "quantile", "40 %", none, "none"]
-    assert row[7:] == [tables.number(threshold), none, *map(tables.percent, rates)]
+    assert [row[7], *row[9:]] == [tables.number(threshold), none, none, *map(tables.percent, rates)]
+    low, _, high = row[8].partition(" to ")
+    assert float(low) < threshold < float(high)
 
 
 def test_task_texts_are_taken_as_they_are(here):
@@ -277,7 +295,7 @@ def test_critic_curves_are_the_metrics_of_each_tenth(results):
 def test_a_critic_without_held_out_data_has_no_curves_and_no_judgement(here):
     (RESULTS / "critics/value/evaluation.json").write_text(json.dumps({"eval_train/mae": 0.06, "eval_train/loss": 3.0}))
     text = build(small_config(), here / "report")
-    assert "critic_evaluation.png" not in text and "over-fits." not in text and "critic, training frames" in text
+    assert "Calibration and success" not in text and "over-fits." not in text and "critic, training frames" in text
 
 
 def test_learning_curves_show_held_out_beside_training_frames(results):
