@@ -1,5 +1,6 @@
 """The checked experiment, file names, slices and digests. All functions of the workflow live here."""
 
+import glob
 import json
 import os
 import re
@@ -65,18 +66,19 @@ POLICY_FILES = [
     "metrics.jsonl",
     *TOKENIZER_FILES,
 ]
-REPORT_FILES = [
-    "index.html",
-    "summary.txt",
-    "success.png",
-    "critic_evaluation.png",
-    "critic_training.png",
-    "ensemble_training.png",
-    "values.png",
-    "advantages.png",
-    "positive_rate.png",
-    "policy_training.png",
-]
+REPORT_FILES = {  # what `snakemake --report` calls them: category and name
+    "index.html": ("Overview", "the whole report"),
+    "summary.txt": None,
+    "success.png": ("Evaluation", "success rates"),
+    "critic_evaluation.png": ("Critic", "calibration and success"),
+    "critic_training.png": ("Critic", "learning curves"),
+    "ensemble_training.png": ("Critic", "learning curves of ensembles"),
+    "values.png": ("Critic", "value over an episode"),
+    "advantages.png": ("Labels", "distribution and threshold"),
+    "positive_rate.png": ("Labels", "positive by outcome"),
+    "positive_rate_over_time.png": ("Labels", "positive over time"),
+    "policy_training.png": ("Policies", "learning curves"),
+}
 DIAGNOSTICS_FILES = [
     "distribution.png",
     "members.png",
@@ -232,6 +234,33 @@ def diagnostics_files():
     tags = {tag: config for tag, config in EXPERIMENT.advantages.items() if config.critic in STEAM_CRITICS}
     folders = [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in tags.items() for dataset in config.datasets]
     return [file for folder in folders for file in in_folder(folder, DIAGNOSTICS_FILES)]
+
+
+def reported(folder, files):
+    """Outputs with what `snakemake --report` says of them; captions lie in workflow/report."""
+
+    def described(file, category, name):
+        return report(f"{folder}/{file}", caption=f"../report/{file.split('.')[0]}.rst", category=category, labels={"shown": name})
+
+    return [described(file, *shown) if shown else f"{folder}/{file}" for file, shown in files.items()]
+
+
+def run_time_files():
+    """Tables of run times below the logs, in the order of the workflow. Not inputs: whoever deletes logs must not train again."""
+    trained = [*EXPERIMENT.critics.values(), *EXPERIMENT.policies.values()]
+    frames = [file for entry in trained for file in frames_files(all_datasets(entry), entry.model.image_size)]
+    meta = {name: meta_folder(name, dataset) for name, dataset in EXPERIMENT.datasets.items()}
+    passes = {"compute_values": VALUE_CRITICS, "compute_scores": STEAM_CRITICS}
+    names = [
+        *(f"collect_dataset/dataset@{root}" for root in DATASET_OF_ROOT),
+        *(f"cache_frames/{os.path.basename(file).removesuffix('.arrow')}" for file in unique(frames)),
+        *(f"train_critic/{tag}" for tag in VALUE_CRITICS),
+        *(f"train_member/{tag}/{os.path.basename(folder)}" for tag in STEAM_CRITICS for folder in member_folders(tag)),
+        *(f"{rule}/{tag}@{meta[name]}" for rule, tags in passes.items() for tag in tags for name in value_datasets(EXPERIMENT, tag)),
+        *(f"train_policy/{tag}" for tag in EXPERIMENT.policies),
+        *(f"evaluate_policy/{tag}/{arm_name(*arm)}" for tag in EXPERIMENT.evaluations for arm in evaluation_arms(EXPERIMENT, tag)),
+    ]
+    return [f"{name}.tsv" for name in names]
 
 
 def policy_files(tag):
