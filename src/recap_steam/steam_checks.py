@@ -29,7 +29,7 @@ def check_steam(experiment: Experiment) -> None:
             raise config_error(f"advantages.{tag}", f"its critic '{labels.critic}' has method {method}; {remedy}, or name another critic")
         if steam:
             types = {experiment.datasets[name].type for name in labels.datasets}
-            _check_mode(f"advantages.{tag}", labels, types)
+            check_mode(f"advantages.{tag}", labels, types)
             _check_scale(f"advantages.{tag}", labels, experiment.critics[labels.critic])
 
 
@@ -71,7 +71,7 @@ def _check_member(key: str, critic: ProgressCriticConfig, folder: Path) -> None:
             raise config_error(f"{key}.members", f"{folder}: {name} is {value}, the experiment says {meant[name]}; write it as it is there")
 
 
-def _check_mode(key: str, labels: SteamAdvantagesConfig, types: set[str]) -> None:
+def check_mode(key: str, labels: SteamAdvantagesConfig, types: set[str]) -> None:
     """Each mode has what it needs and nothing that it would ignore."""
     threshold = labels.label_mode == "threshold"
     unused = ("rollout_quantile", "expert_quantile") if threshold else ("positive_threshold",)

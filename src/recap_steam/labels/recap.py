@@ -7,9 +7,10 @@ import numpy as np
 
 from recap_steam.config import Experiment
 from recap_steam.labels.advantages import Advantages
+from recap_steam.labels.decision import decide
 from recap_steam.labels.inputs import LabelInputs, load_critic, load_label_inputs, score
 from recap_steam.labels.parameters import label_parameters
-from recap_steam.labels.thresholds import ScoredFrames, Thresholds, pool_thresholds, positive_labels, reaches_threshold, scored_frames
+from recap_steam.labels.thresholds import ScoredFrames, Thresholds, scored_frames
 
 
 class RecapLabels:
@@ -32,15 +33,6 @@ class RecapLabels:
     def frames(self, inputs: LabelInputs) -> ScoredFrames:
         return self._frames(inputs, self._score(inputs))
 
-    def thresholds(self, datasets: list[ScoredFrames]) -> Thresholds:
-        return pool_thresholds(datasets, self._config.pool, self._config.positive_quantile)
-
-    def reached(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        return reaches_threshold(frames, thresholds, self._config.pool)
-
-    def labels(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        return positive_labels(frames, thresholds, self._config.pool, self._config.intervention_positive)
-
     def facts(self, datasets: list[LabelInputs], thresholds: Thresholds) -> dict[str, Any]:
         return {"return_max": max(float(inputs.returns.max()) for inputs in datasets)}
 
@@ -55,7 +47,7 @@ class RecapLabels:
             "reward_sum_raw": advantages.reward_sum_raw,
             "num_valid_rewards": advantages.num_valid_rewards,
             "dataset_name": inputs.name,
-            "advantage": self.labels(self._frames(inputs, advantages), thresholds),
+            "advantage": decide(self._config, self._frames(inputs, advantages), thresholds),
         }
 
     def _score(self, inputs: LabelInputs) -> Advantages:

@@ -8,10 +8,11 @@ import numpy as np
 from recap_steam.config import Experiment
 from recap_steam.dataset.episodes import Episodes
 from recap_steam.label_config import SteamAdvantagesConfig
+from recap_steam.labels.decision import counts_of, thresholds_of
 from recap_steam.labels.fragment import read_fragment, write_fragment
 from recap_steam.labels.recap import RecapLabels
 from recap_steam.labels.steam import SteamLabels
-from recap_steam.labels.thresholds import ScoredFrames, Thresholds, positive_counts
+from recap_steam.labels.thresholds import ScoredFrames, Thresholds
 from recap_steam.lineage import Lineage, check_lineage, code_digest, digest_file
 from recap_steam.sidecar import write_sidecar
 
@@ -40,15 +41,6 @@ class LabelRule(Protocol):
     def frames(self, inputs: Inputs) -> ScoredFrames:
         """The frames with their advantages."""
 
-    def thresholds(self, datasets: list[ScoredFrames]) -> Thresholds:
-        """The threshold of every pool of the frames of all datasets."""
-
-    def reached(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        """(F,) bool: which frames their advantage makes positive."""
-
-    def labels(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        """(F,) bool: which frames are positive, forced ones included."""
-
     def facts(self, datasets: list[Inputs], thresholds: Thresholds) -> dict[str, Any]:
         """What the threshold file states beside parameters and counts."""
 
@@ -68,14 +60,14 @@ def threshold_stage(experiment: Experiment, tag: str, critic_dir: Path | str, ep
     Raises:
         UserError: an empty pool, or what ``LabelRule.read`` raises.
     """
-    rule = label_rule(experiment, tag, critic_dir)
+    rule, config = label_rule(experiment, tag, critic_dir), experiment.advantages[tag]
     inputs, datasets, digests = [], [], {"critic": rule.critic_digest}
-    for name in experiment.advantages[tag].datasets:
+    for name in config.datasets:
         inputs.append(rule.read(name, Path(episodes_dir) / f"{name}.parquet"))
         datasets.append(rule.frames(inputs[-1]))
         digests |= inputs[-1].digests
-    thresholds = rule.thresholds(datasets)
-    counts = [row for frames in datasets for row in _counts(rule, frames, thresholds)]
+    thresholds = thresholds_of(config, datasets)
+    counts = [row for frames in datasets for row in counts_of(config, frames, thresholds)]
     lineage = Lineage("compute_threshold", tag, None, rule.parameters, digests, {"positive_counts": counts}, code_digest(__name__))
     fragment = rule.parameters | rule.facts(inputs, thresholds)
     fragment |= {
@@ -88,10 +80,6 @@ def threshold_stage(experiment: Experiment, tag: str, critic_dir: Path | str, ep
         "positive_counts": counts,
     }
     write_fragment(output, fragment, lineage)
-
-
-def _counts(rule: LabelRule, frames: ScoredFrames, thresholds: Thresholds) -> list[dict]:
-    return positive_counts(frames, rule.reached(frames, thresholds), rule.labels(frames, thresholds))
 
 
 def advantages_stage(

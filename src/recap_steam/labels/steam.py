@@ -10,9 +10,10 @@ from recap_steam.config import Experiment, camera_keys
 from recap_steam.dataset.columns import KEY_COLUMNS
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.layout import open_dataset
+from recap_steam.labels.decision import decide
 from recap_steam.labels.inputs import check_finite, ensemble_digest
 from recap_steam.labels.parameters import label_parameters
-from recap_steam.labels.scores import EXPERT, ROLLOUT, baseline_bin, exceeds_threshold, score_labels, score_thresholds, scores_above
+from recap_steam.labels.scores import EXPERT, ROLLOUT, baseline_bin, scores_above
 from recap_steam.labels.thresholds import ScoredFrames, Thresholds, scored_frames
 from recap_steam.lineage import digest_file
 from recap_steam.sidecar import read_sidecar, sidecar_path
@@ -76,15 +77,6 @@ class SteamLabels:
         kind = self._experiment.datasets[inputs.episodes.dataset].type
         return scored_frames(inputs.episodes, kind, inputs.score, inputs.judged)
 
-    def thresholds(self, datasets: list[ScoredFrames]) -> Thresholds:
-        return score_thresholds(datasets, self._config)
-
-    def reached(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        return exceeds_threshold(frames, thresholds)
-
-    def labels(self, frames: ScoredFrames, thresholds: Thresholds) -> np.ndarray:
-        return score_labels(frames, thresholds, self._config.intervention_positive)
-
     def facts(self, datasets: list[ScoreInputs], thresholds: Thresholds) -> dict[str, Any]:
         """The threshold that the reference states for a tag, what the baseline was, and the ensemble, which is one for all datasets."""
         return {
@@ -94,6 +86,6 @@ class SteamLabels:
         }
 
     def columns(self, inputs: ScoreInputs, thresholds: Thresholds) -> dict[str, np.ndarray]:
-        labels = self.labels(self.frames(inputs), thresholds)
+        labels = decide(self._config, self.frames(inputs), thresholds)
         copied = read_sidecar(inputs.path, "scores", inputs.episodes, COPIED).columns
         return {"advantage": labels, "advantage_continuous": inputs.score, **copied}
