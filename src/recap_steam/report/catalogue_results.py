@@ -16,6 +16,7 @@ def result_views(results: Results) -> dict[str, View]:
         "critic_evaluations": _critic_evaluations(results),
         "metrics": _metrics(results),
         "evaluations": _evaluations(results),
+        "run_times": _run_times(results),
         "lineage": _lineage(results),
     }
 
@@ -98,6 +99,19 @@ def _evaluations(results: Results) -> View:
     columns = {"tag": "VARCHAR", "policy": "VARCHAR", "guidance_scale": "DOUBLE"}
     columns |= {"episode": "BIGINT", "seed": "BIGINT", "success": "BOOLEAN", "num_frames": "BIGINT"}
     return View("a row an evaluated episode; guidance_scale is NULL for a policy without indicator", columns, selects)
+
+
+def _run_times(results: Results) -> View:
+    """From the tables that Snakemake writes beside the logs."""
+    logs = Path("logs") / results.experiment.experiment
+    selects = {
+        path: f"SELECT {text(path.relative_to(logs).parts[0])} AS rule, {text('/'.join(path.relative_to(logs).with_suffix('').parts[1:]))} "
+        "AS job, s::DOUBLE AS seconds, try_cast(max_rss AS DOUBLE) AS peak_mib "
+        f"FROM read_csv({text(path)}, delim = '\t', header = true, all_varchar = true)"
+        for path in sorted(logs.rglob("*.tsv"))
+    }
+    columns = {"rule": "VARCHAR", "job": "VARCHAR", "seconds": "DOUBLE", "peak_mib": "DOUBLE"}
+    return View("a row a long job: seconds of wall time, largest resident memory in MiB (NULL: too short to be measured)", columns, selects)
 
 
 def _lineage(results: Results) -> View:

@@ -22,6 +22,7 @@ from tests.experiments import RESULTS, config_of, small_config
 
 QUERIES = Path(__file__).parents[3] / "docs/queries"
 FILE = RESULTS / catalogue.FILE_NAME
+RUN_TIME = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n12.5\t0:00:12\tNA\t-\t-\t-\t-\t-\t0.00\t0\n"
 EMPTY = ("stale_sidecars",)  # where all is well
 
 
@@ -30,6 +31,8 @@ def made(finished, tmp_path_factory) -> Path:
     """A copy of the finished experiment in which the catalogue was written."""
     folder = tmp_path_factory.mktemp("catalogue") / "moved"
     shutil.copytree(finished, folder)
+    (folder / "logs/small/train_critic").mkdir(parents=True, exist_ok=True)
+    (folder / "logs/small/train_critic/value.tsv").write_text(RUN_TIME)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert catalogue.write_catalogue(load_experiment(small_config()), RESULTS) == []
@@ -97,6 +100,10 @@ def test_views_follow_their_files(made, tmp_path, monkeypatch):
     assert row == {"negative": 0}
 
 
+def test_run_times_are_those_of_snakemake(made):
+    assert ask(made, "FROM run_times WHERE job = 'value'") == [{"rule": "train_critic", "job": "value", "seconds": 12.5, "peak_mib": None}]
+
+
 def test_thresholds_are_those_of_the_threshold_file(made):
     expected = yaml.safe_load((made / RESULTS / "thresholds/n5_each.yaml").read_text())["thresholds"]
     found = ask(made, "SELECT DISTINCT pool, threshold FROM thresholds WHERE tag = 'n5_each'")
@@ -106,7 +113,7 @@ def test_thresholds_are_those_of_the_threshold_file(made):
 def test_every_view_says_what_it_is_for(made):
     """Read by the shell, which is of another version than the library that wrote the file."""
     comments = ask(made, "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal")
-    assert len(comments) == 14 and all(row["comment"] for row in comments)
+    assert len(comments) == 15 and all(row["comment"] for row in comments)
     for row in comments:
         assert ask(made, f'SELECT count(*) AS rows FROM "{row["view_name"]}"')[0]["rows"] > 0, row["view_name"]
 
@@ -160,7 +167,7 @@ def test_one_method_alone_has_empty_views_of_the_other(made, tmp_path, monkeypat
 def test_an_experiment_without_results_has_every_view(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert catalogue.write_catalogue(load_experiment(small_config()), RESULTS) == []
-    assert ask(tmp_path, "SELECT count(*) AS rows FROM duckdb_views() WHERE NOT internal") == [{"rows": 14}]
+    assert ask(tmp_path, "SELECT count(*) AS rows FROM duckdb_views() WHERE NOT internal") == [{"rows": 15}]
     assert ask(tmp_path, 'SELECT (SELECT count(*) FROM datasets) AS datasets, (SELECT count(*) FROM "values") AS frames') == [
         {"datasets": 3, "frames": 0}
     ]
