@@ -30,7 +30,7 @@ REFERENCE = {  # what its sidecars do not say, and its tools do
 class Source:
     """One dataset's labels: columns (F, ...) in row order, ``judged`` (F,) bool, and the parameters that made them.
 
-    ``lineage`` is None for labels of the reference, which say nothing of themselves.
+    ``lineage`` is None for labels of the reference, and those derived from them: no critic is known.
     """
 
     path: Path
@@ -78,7 +78,9 @@ def read_source(root: Path, tag: str, dataset_type: str | None) -> Source:
     path = labels_path(root, tag)
     schema = _schema(path)
     if METADATA_KEY in (schema.metadata or {}):
-        return _ours(path, root, tag, dataset_type, Lineage.from_json(schema.metadata[METADATA_KEY], path=path))
+        lineage = Lineage.from_json(schema.metadata[METADATA_KEY], path=path)
+        if "critic" in lineage.inputs:  # else it only says that it came from a file without lineage
+            return _ours(path, root, tag, dataset_type, lineage)
     return _theirs(path, root, dataset_type, schema.names)
 
 
@@ -118,7 +120,7 @@ def _judged(path: Path, lineage: Lineage, episodes: Episodes) -> np.ndarray:
 
 def _theirs(path: Path, root: Path, dataset_type: str | None, names: list[str]) -> Source:
     if dataset_type is None:
-        raise UserError(f"{path}: carries no lineage, so whether its dataset is sft or rollout is unknown; say so with --dataset_types")
+        raise UserError(f"{path}: carries no lineage, so say with --dataset_types whether its dataset is sft or rollout")
     print(f"note: {path}: carries no lineage (it was not made by this workflow): taken as it is", file=sys.stderr)
     name = re.sub("[^a-z0-9]+", "_", root.resolve().name.lower()).strip("_")  # as an experiment file could call it
     episodes, _ = index_dataset(open_dataset(name, root), dataset_type)

@@ -141,7 +141,7 @@ def test_relabelled_labels_can_be_relabelled(workspace):
 
 
 @pytest.mark.parametrize("made", ["workspace", "scored"])
-def test_no_other_file_is_touched(request, made):
+def test_defect_11_relabelling_touches_no_other_file(request, made):
     workspace = request.getfixturevalue(made)
     label(workspace)
     before = digests(workspace.root)
@@ -151,7 +151,7 @@ def test_no_other_file_is_touched(request, made):
     assert after.keys() - before.keys() == {workspace.sidecar(name, "advantages_other") for name in NAMES}
 
 
-def test_demonstrations_and_corrections_stay_positive(workspace):
+def test_defect_11_demonstrations_and_corrections_stay_positive(workspace):
     label(workspace)
     relabel(workspace, positive_quantile=0.01)
     assert pc.all(columns_of(workspace, "demos")["advantage"]).as_py()
@@ -238,6 +238,19 @@ def test_labels_of_the_reference_need_a_type_and_then_become_the_same(workspace,
         theirs, ours = columns_of(workspace, name), columns_of(workspace, name, "ours")
         assert theirs["advantage"].equals(ours["advantage"])
         np.testing.assert_allclose(theirs["advantage_continuous"].to_numpy(), ours["advantage_continuous"].to_numpy(), rtol=0, atol=1e-12)
+
+
+def test_labels_derived_from_the_references_can_be_relabelled(workspace):
+    label(workspace)
+    strip_lineage(workspace, *NAMES)
+    before = {
+        name: columns_of(workspace, name, "n2").sort_by([("episode_index", "ascending"), ("frame_index", "ascending")]) for name in NAMES
+    }
+    relabel(workspace, types=["sft", "rollout"], advantage_lookahead_step=4)
+    workspace.tag = "other"
+    relabel(workspace, new_tag="back", types=["sft", "rollout"], advantage_lookahead_step=2)
+    for name in NAMES:
+        assert columns_of(workspace, name, "back")["advantage"].equals(before[name]["advantage"])
 
 
 def test_scores_of_the_reference_never_make_the_last_frame_positive(scored):
