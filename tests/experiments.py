@@ -38,6 +38,7 @@ STRENGTHS = {
     **{"steam_w1": 0.6, "steam_w2": 0.7, "shuffled_w1": 0.52, "shuffled_w2": 0.5},
 }
 K, NUM_BINS, MEMBERS = 4, 4, 2  # of the progress critics
+SHOWN = [("n5_q30", "rollouts"), ("steam_q40", "demonstrations"), ("steam_q40", "rollouts")]  # drawing takes seconds
 RESULTS, LOGS = Path("results/small"), Path("logs/small")
 RUN_TIMES = ["train_critic/value.tsv", "train_policy/start.tsv", "train_policy/recap.tsv", "train_policy/absent.tsv"]
 RULE_GRAPH = """digraph snakemake_dag {
@@ -76,6 +77,7 @@ def small_config() -> dict:
     labels = {"critic": "value", "datasets": ["demonstrations", "rollouts"], "advantage_lookahead_step": 5}
     return {
         "experiment": "small",
+        "diagnostics": {"num_episodes": 1},
         "environments": {"drawer": {"task": "drawer-open-v3", "prompt": "open the drawer"}},
         "datasets": {
             name: {"path": f"data/{name}", "type": kind, "split": "eval" if name == "heldout" else "train"}
@@ -148,7 +150,7 @@ def run_small() -> None:
         for name in experiment.advantages[tag].datasets:
             episodes, output = RESULTS / f"episodes/{name}.parquet", sidecar(experiment, name, f"advantages_{tag}")
             advantages_stage(experiment, name, tag, critic, episodes, threshold, output)
-            if labels.critic == "progress":
+            if (tag, name) in SHOWN:
                 diagnostics_stage(experiment, name, tag, episodes, threshold, RESULTS / "diagnostics" / tag / name)
     for tag in experiment.policies:
         write_policy(tag, experiment.policies[tag].advantage_tag)
@@ -179,7 +181,7 @@ def write_dataset(root: Path, rng: np.random.Generator, demonstrations: bool) ->
         lengths.tolist(),
         success=success.tolist(),
         interventions=[(int(episode), 15, int(lengths[episode])) for episode in corrected],
-        cameras=(CAMERA,) if root.name == "heldout" else (),
+        cameras=(CAMERA,),
         size=(16, 16),
     )
 

@@ -19,7 +19,7 @@ THRESHOLDS = VALUES | SCORES | {"compute_values": 2, "compute_scores": 2, "compu
 ADVANTAGES = THRESHOLDS | {"compute_advantages": 4}
 POLICIES = ADVANTAGES | {"compute_norm_stats": 7, "train_policy": 7}
 EVALUATIONS = POLICIES | {"evaluate_policy": 7}
-ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "plot_diagnostics": 2, "build_report": 1}
+ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "plot_diagnostics": 4, "draw_rule_graph": 1, "build_report": 1}
 PLANS = {
     "all": ALL_JOBS,
     "datasets": COLLECTED,
@@ -31,9 +31,11 @@ PLANS = {
     "policies": POLICIES,
     "evaluations": EVALUATIONS,
     "report": ALL_JOBS,
+    "videos": ADVANTAGES | {"choose_episodes": 2},  # and the videos, once outcomes are known
     "mixture": THRESHOLDS | {"merge_mixture": 2},
     "publish_stats": RETURNS | {"merge_stats": 3},
 }
+VIDEO = "results/demo/videos/steam_q30/rollouts/episode_000007.mp4"
 
 
 @pytest.mark.parametrize("target", PLANS)
@@ -63,7 +65,7 @@ def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
 
 def test_every_command_fits_its_script(tree: Tree) -> None:
     """Every option that a rule passes exists in its script, every required one is passed, and slices are parts of experiments."""
-    status, output = tree.snakemake("-n", "-p", "mixture", "publish_stats", "all")
+    status, output = tree.snakemake("-n", "-p", "mixture", "publish_stats", "videos", VIDEO, "all")
     assert status == 0, output
     commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]
     assert {script_of(command) for command in commands} == {path.name for path in (REPOSITORY / "workflow/scripts").glob("*.py")}
@@ -148,9 +150,11 @@ def test_one_method_alone_plans_nothing_of_the_other(tree: Tree, method: str, cr
         "compute_norm_stats": 3,
         "train_policy": 3,
         "evaluate_policy": 3,
+        "plot_diagnostics": 2,
+        "draw_rule_graph": 1,
         "build_report": 1,
     }
-    jobs = VALUES if method == "recap" else SCORES | {"plot_diagnostics": 2}
+    jobs = VALUES if method == "recap" else SCORES
     assert tree.plan("--configfile", tree.experiment(f"only_{method}", experiment)) == jobs | each
 
 

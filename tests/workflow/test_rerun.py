@@ -22,17 +22,18 @@ OTHER_ENVIRONMENT = DEMO["environments"][ENTRIES["environments"]] | {"action_rep
 
 # Jobs that go stale together: the first stage that reads the key and everything below it. Policies `recap`, `recap_shuffled` and
 # `all_positive` have labels by values, `steam` and `steam_shuffled` labels by scores.
-REPORT = {"build_report": 1}
+REPORT = {"draw_rule_graph": 1, "build_report": 1}
 EVALUATION = {"evaluate_policy": 7} | REPORT
 FILTERED = {"train_policy": 1, "evaluate_policy": 1} | REPORT
 RECAP = {"train_policy": 1, "evaluate_policy": 1} | REPORT
-LABELS = {"compute_threshold": 1, "compute_advantages": 2, "train_policy": 3, "evaluate_policy": 3} | REPORT
+SHOWN = {"plot_diagnostics": 4} | REPORT
+LABELS = {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2, "train_policy": 3, "evaluate_policy": 3} | REPORT
 CRITIC = {"train_critic": 1, "compute_values": 3} | LABELS
 RETURNS = {"compute_returns": 3} | CRITIC
 SCORE_LABELS = {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2, "train_policy": 2, "evaluate_policy": 2} | REPORT
 ENSEMBLE = {"merge_ensemble": 1, "compute_scores": 3} | SCORE_LABELS
 MEMBERS = {"train_member": 3} | ENSEMBLE
-ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 2}
+ALL_LABELS = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 4}
 LEARNERS = {"train_policy": 6, "evaluate_policy": 6} | REPORT  # all policies that see rollouts
 ROLLOUTS = {
     "index_dataset": 1,
@@ -138,7 +139,7 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(LABEL_KEYS, LABELS),
     "advantages.+.critic": MEMBERS,
     **dict.fromkeys(SCORE_LABEL_KEYS, SCORE_LABELS),
-    "policies.*.advantage_tag": RECAP | {"compute_threshold": 1, "compute_advantages": 2},
+    "policies.*.advantage_tag": RECAP | {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2},
     "policies.*.datasets": RECAP | {"compute_norm_stats": 1},
     "policies.*.frame_filter": RECAP | {"compute_norm_stats": 1},
     "policies.*.model.image_size": RECAP | {"cache_frames": 2},
@@ -150,6 +151,7 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 5} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
+    **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
 }
 NO_CASE = {
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
@@ -225,7 +227,7 @@ MORE = {
     "a new policy": ({"policies.new": DEMO["policies"]["filtered"]}, {"compute_norm_stats": 1, "train_policy": 1} | REPORT),
     "a new label tag": (
         {"advantages.new": LABELS_TAG | {"positive_quantile": 0.99}},
-        {"compute_threshold": 1, "compute_advantages": 2} | REPORT,
+        {"compute_threshold": 1, "compute_advantages": 2, "plot_diagnostics": 2} | REPORT,
     ),
     "another share of scores looks at no frame again": (
         {"advantages.new": SCORE_LABELS_TAG | {"rollout_quantile": 0.5}},
@@ -245,7 +247,7 @@ MORE = {
     "the weight of a held-out dataset, which has no meaning": ({"datasets.heldout.weight": 99.0}, REPORT),
     "demonstrations that are not labelled, and so need no labels": (
         {"advantages.*.datasets": ["rollouts"]},
-        LABELS | {"compute_advantages": 1},
+        LABELS | {"compute_advantages": 1, "plot_diagnostics": 1},
     ),
     "a camera map that no dataset uses": ({"camera_maps.arm": {CAMERA: None}}, REPORT),
     "a default written out": ({"policies.recap.optim.adam_eps": FILLED["policies"]["recap"]["optim"]["adam_eps"]}, {}),
@@ -306,12 +308,17 @@ def test_new_weights_train_anew(tmp_path: Path) -> None:
     (tmp_path / "siglip/README.md").write_text("what the weights are")
     assert tree.plan("--configfile", file) == {}
     (tmp_path / "pi05/model.safetensors").write_bytes(b"better")
-    assert tree.plan("--configfile", file) == FILTERED
+    assert tree.plan("--configfile", file) == same_experiment(FILTERED)
     (tmp_path / "siglip/model.safetensors").write_bytes(b"better")
-    assert tree.plan("--configfile", file) == READERS
+    assert tree.plan("--configfile", file) == same_experiment(READERS)
 
 
-@pytest.mark.parametrize(("edit", "stale"), [("", {}), ("# edited\n", {"compute_returns": 3} | RETURNS)], ids=["touched", "edited"])
+def same_experiment(jobs: dict[str, int]) -> dict[str, int]:
+    """Without the rule graph, which follows from the experiment file alone."""
+    return {job: count for job, count in jobs.items() if job != "draw_rule_graph"}
+
+
+@pytest.mark.parametrize(("edit", "stale"), [("", {}), ("# edited\n", same_experiment(RETURNS))], ids=["touched", "edited"])
 def test_a_script_counts_by_its_content(finished: Tree, edit: str, stale: dict[str, int]) -> None:
     script = finished.path / "workflow/scripts/compute_returns.py"
     text = script.read_text()

@@ -92,7 +92,7 @@ class Tree:
         for name, *_ in rows[1:]:
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+            path.touch() if path.suffix else path.mkdir()
         status, output = self.snakemake(*arguments, "--touch", "--forceall")
         assert status == 0, output
 
@@ -109,6 +109,7 @@ TARGETS = {
         "policies",
         "evaluations",
         "report",
+        "videos",
         "mixture",
         "publish_stats",
     ),

@@ -79,14 +79,6 @@ REPORT_FILES = {  # what `snakemake --report` calls them: category and name
     "positive_rate_over_time.png": ("Labels", "positive over time"),
     "policy_training.png": ("Policies", "learning curves"),
 }
-DIAGNOSTICS_FILES = [
-    "distribution.png",
-    "members.png",
-    "uncertainty.png",
-    "positive_rate_per_episode.png",
-    "timeline_episodes.png",
-    "summary.json",
-]
 
 
 pathvars:
@@ -229,11 +221,19 @@ def member_folders(tag):
     return [] if config.members else [f"{RESULTS}/critics/{tag}/members/{member}" for member in range(config.ensemble_size)]
 
 
-def diagnostics_files():
-    """Figures and numbers of every label tag by scores, on every dataset that it labels."""
-    tags = {tag: config for tag, config in EXPERIMENT.advantages.items() if config.critic in STEAM_CRITICS}
-    folders = [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in tags.items() for dataset in config.datasets]
-    return [file for folder in folders for file in in_folder(folder, DIAGNOSTICS_FILES)]
+def diagnostics_folders():
+    """One for every label tag and dataset that it labels."""
+    return [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in EXPERIMENT.advantages.items() for dataset in config.datasets]
+
+
+def chosen_videos(tag, dataset):
+    """Input function: videos of the chosen episodes of a dataset, once these are chosen."""
+
+    def files(wildcards):
+        with open(checkpoints.choose_episodes.get(dataset=dataset).output[0]) as file:
+            return [f"{RESULTS}/videos/{tag}/{dataset}/episode_{episode:06d}.mp4" for episode in json.load(file)]
+
+    return files
 
 
 def reported(folder, files):
@@ -353,6 +353,24 @@ def labels_slice(tag, datasets):
         datasets=datasets_slice(datasets, "sidecar_root", "camera_map"),
         camera_maps=camera_maps_slice(datasets, EXPERIMENT.critics[critic].cameras),
         **advantages_slice(tag),
+    )
+
+
+def label_scores(wildcards):
+    """The scores that labels come from; nothing for labels by values, which hold all that they come from."""
+    critic = EXPERIMENT.advantages[wildcards.tag].critic
+    return sidecar_files("scores", critic, [wildcards.dataset]) if critic in STEAM_CRITICS else []
+
+
+def shown_slice(wildcards, *sections):
+    """A labelled dataset, the cameras with which its critic sees it, and whole sections."""
+    critic = EXPERIMENT.advantages[wildcards.tag].critic
+    return slice_json(
+        datasets=datasets_slice([wildcards.dataset], "sidecar_root", "camera_map"),
+        camera_maps=camera_maps_slice([wildcards.dataset], EXPERIMENT.critics[critic].cameras),
+        advantages={wildcards.tag: {"critic": critic}},
+        critics={critic: {key: RAW["critics"][critic][key] for key in ("method", "cameras")}},
+        **{section: RAW[section] for section in sections},
     )
 
 

@@ -1,34 +1,91 @@
-"""Report: one page with the figures and tables of everything that the experiment made, and how progress critics judged each dataset.
+"""Report: one page with the figures and tables of everything that the experiment made, and how critics judged each dataset.
 
 Reads    all results, and run times beside the logs
 Writes   <results>/rule_graph.dot                  Snakemake's own rule graph of the experiment
-         <results>/diagnostics/{tag}/{dataset}/    of labels by scores
+         <results>/diagnostics/{tag}/{dataset}/    figures, numbers and single episodes
+         <results>/videos/{dataset}.json           which episodes the target videos shows
+         <results>/videos/{tag}/{dataset}/         single episodes, those or any other by name
          <results>/report/
 """
 
 
 rule plot_diagnostics:
     input:
+        label_scores,
         script="workflow/scripts/plot_diagnostics.py",
         episodes=lambda wildcards: episodes_files([wildcards.dataset]),
-        judgements=lambda wildcards: judgements(wildcards.tag, [wildcards.dataset]),
         advantages=lambda wildcards: sidecar_files("advantages", wildcards.tag, [wildcards.dataset]),
         threshold="<results>/thresholds/{tag}.yaml",
     output:
-        in_folder("<results>/diagnostics/{tag}/{dataset}", DIAGNOSTICS_FILES),
+        directory("<results>/diagnostics/{tag}/{dataset}"),
     log:
         "<logs>/plot_diagnostics/{tag}@{dataset}.log",
+    wildcard_constraints:
+        tag=one_of(EXPERIMENT.advantages),
     conda:
         "../../envs/environment.yaml"
     params:
-        config=lambda wildcards: labels_slice(wildcards.tag, [wildcards.dataset]),
+        config=lambda wildcards: shown_slice(wildcards, "diagnostics"),
         code=code_of("plot_diagnostics"),
-        folder=lambda wildcards, output: os.path.dirname(output[0]),
     message:
         "Plot how the labels {wildcards.tag} of {wildcards.dataset} came about"
     shell:
         "python {input.script} --config {params.config:q} --dataset {wildcards.dataset} --tag {wildcards.tag}"
-        " --episodes {input.episodes} --threshold {input.threshold} --output-dir {params.folder} > {log} 2>&1"
+        " --episodes {input.episodes} --threshold {input.threshold} --output-dir {output} > {log} 2>&1"
+
+
+checkpoint choose_episodes:
+    input:
+        script="workflow/scripts/choose_episodes.py",
+        episodes=lambda wildcards: episodes_files([wildcards.dataset]),
+    output:
+        "<results>/videos/{dataset}.json",
+    log:
+        "<logs>/choose_episodes/{dataset}.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=slice_json(diagnostics=RAW["diagnostics"]),
+        code=code_of("choose_episodes"),
+    message:
+        "Choose the episodes of {wildcards.dataset} that become videos"
+    shell:
+        "python {input.script} --config {params.config:q} --episodes {input.episodes} --output {output} > {log} 2>&1"
+
+
+rule render_video:
+    input:
+        label_scores,
+        script="workflow/scripts/render_video.py",
+        episodes=lambda wildcards: episodes_files([wildcards.dataset]),
+        advantages=lambda wildcards: sidecar_files("advantages", wildcards.tag, [wildcards.dataset]),
+        threshold="<results>/thresholds/{tag}.yaml",
+    output:
+        "<results>/videos/{tag}/{dataset}/episode_{episode}.mp4",
+    log:
+        "<logs>/render_video/{tag}@{dataset}/{episode}.log",
+    wildcard_constraints:
+        tag=one_of(EXPERIMENT.advantages),
+        episode="[0-9]+",
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=shown_slice,
+        code=code_of("render_video"),
+    message:
+        "Render episode {wildcards.episode} of {wildcards.dataset} with the labels {wildcards.tag}"
+    shell:
+        "python {input.script} --config {params.config:q} --dataset {wildcards.dataset} --tag {wildcards.tag} --episode {wildcards.episode}"
+        " --episodes {input.episodes} --threshold {input.threshold} --output {output} > {log} 2>&1"
+
+
+rule videos:
+    input:
+        rules.advantages.input,
+        [chosen_videos(tag, dataset) for tag, config in EXPERIMENT.advantages.items() for dataset in config.datasets],
+    message:
+        "Videos of some episodes of every labelled dataset"
 
 
 rule draw_rule_graph:
@@ -53,7 +110,7 @@ rule draw_rule_graph:
 
 rule build_report:
     input:
-        rules.datasets.input,
+        episodes_files(EXPERIMENT.datasets),
         rules.returns.input,
         rules.values.input,
         rules.scores.input,
@@ -64,7 +121,7 @@ rule build_report:
         critics=[critic_records(tag) for tag in EXPERIMENT.critics],
         policies=[in_folder(f"{RESULTS}/policies/{tag}", ["lineage.json", "metrics.jsonl"]) for tag in EXPERIMENT.policies],
         thresholds=threshold_files(EXPERIMENT.advantages),
-        diagnostics=diagnostics_files(),
+        diagnostics=diagnostics_folders(),
     output:
         reported("<results>/report", REPORT_FILES),
     log:

@@ -1,4 +1,4 @@
-"""Plot how an ensemble of progress critics judged one dataset, and what labels came out."""
+"""Plot how a critic judged one dataset, and what labels came out; as a whole, and of some episodes."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--tag", required=True, help="tag of the labels")
     parser.add_argument("--episodes", required=True, type=Path, help="the dataset's episode index")
     parser.add_argument("--threshold", required=True, type=Path, help="threshold file of the tag")
-    parser.add_argument("--output-dir", required=True, type=Path, help="folder of the figures and summary.json")
+    parser.add_argument("--output-dir", required=True, type=Path, help="folder of figures, numbers and episodes, which is written anew")
     args = parser.parse_args()
     diagnostics_stage(load_slice(args.config), args.dataset, args.tag, args.episodes, args.threshold, args.output_dir)
 

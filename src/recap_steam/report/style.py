@@ -1,4 +1,4 @@
-"""The style of every figure: readable in print and for the colour-blind (Okabe-Ito palette)."""
+"""The style of every figure: readable for the colour-blind (Okabe-Ito palette) and in grey print (lines and markers differ, too)."""
 
 from pathlib import Path
 
@@ -7,7 +7,10 @@ from matplotlib.figure import Figure
 
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, GREY = "#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#8A8F98"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, SKY, GREY)
+LINES = ("-", "--", "-.", ":")  # beside CYCLE
 GROUPS = {"demonstration": GREY, "success": BLUE, "failure": VERMILION, "intervention": GREEN}
+GROUP_LINES = {"demonstration": "-", "success": "-", "failure": (0, (4, 1)), "intervention": (0, (1, 1))}
+GROUP_MARKERS = {"demonstration": "o", "success": "o", "failure": "x", "intervention": "^"}
 STYLE = {
     "font.size": 10,
     "axes.titlesize": 11,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from recap_steam.report.style import BLUE, CYCLE, GREEN, GREY, WIDTH, draw_nothing, new_figure, save, styled
+from recap_steam.report.style import BLUE, CYCLE, GREEN, GREY, LINES, WIDTH, draw_nothing, new_figure, save, styled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,10 +133,10 @@ def _draw_calibration(axis: Axes, critic: CriticCurves) -> None:
 
 
 def _draw_success_auc(axis: Axes, critic: CriticCurves) -> None:
-    axis.axhline(0.5, color=GREY, linestyle="--", linewidth=1.2, label="chance")
-    for color, (predictor, area) in zip(CYCLE, critic.success_auc.items(), strict=False):
+    axis.axhline(0.5, color=GREY, linestyle=":", linewidth=1.2, label="chance")
+    for color, line, (predictor, area) in zip(CYCLE, LINES, critic.success_auc.items(), strict=False):
         middles = (np.arange(len(area)) + 0.5) * 100 / len(area)
-        axis.plot(middles, area, "o-", color=color, linewidth=1.6, markersize=5, label=predictor)
+        axis.plot(middles, area, f"o{line}", color=color, linewidth=1.6, markersize=5, label=predictor)
     axis.set(title=f"{critic.tag}: success or failure?", xlabel="time, % of the episode", ylabel="AUC of value for success")
     axis.set(xlim=(0, 100), ylim=(-0.03, 1.03))
     axis.legend(loc="lower right")
@@ -152,7 +152,8 @@ def draw_training(path: Path, panels: list[TrainingPanel]) -> None:
     axes = figure.subplots(rows, 2, squeeze=False).ravel()
     for axis, panel in zip(axes, panels, strict=False):
         for number, curve in enumerate(panel.curves):
-            style = {"color": CYCLE[number % len(CYCLE)], "marker": "o" if len(curve.steps) < 15 else None, "markersize": 4}
+            style = {"color": CYCLE[number % len(CYCLE)], "linestyle": LINES[number % len(LINES)]}
+            style |= {"marker": "o" if len(curve.steps) < 15 else None, "markersize": 4}
             axis.plot(curve.steps, curve.values, linewidth=1.6, label=curve.label, **style)
         axis.set(title=panel.title, xlabel="optimiser step", ylabel=panel.unit)
         axis.legend(loc="best")
