@@ -66,6 +66,9 @@ POLICY_FILES = [
     "metrics.jsonl",
     *TOKENIZER_FILES,
 ]
+INDEXED_PARTS = ["data", "meta/info.json", "meta/episodes", "meta/episodes.jsonl", "meta/tasks.parquet", "meta/tasks.jsonl"]
+PICTURE_PARTS = ["videos", "images"]
+DATASETS_FILES = ["index.html", "summary.txt", "lengths.png", "datasets.parquet", "episodes.parquet"]
 REPORT_FILES = {  # what `snakemake --report` calls them: category and name
     "index.html": ("Overview", "the whole report"),
     "summary.txt": None,

@@ -3,6 +3,7 @@
 Reads    a LeRobot dataset (v2.1 or v3.0)
 Writes   <results>/episodes/{dataset}.parquet          episodes, outcomes, fingerprints
          <results>/frames/{dataset}_{size}px.arrow     decoded frames of all cameras that are used at this size
+         <results>/datasets/                           what is in every dataset and what is wrong with it: page, text, tables
 """
 
 
@@ -18,15 +19,7 @@ rule index_dataset:
         "../../envs/environment.yaml"
     params:
         config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
-        files=lambda wildcards: dataset_listing(
-            wildcards.dataset,
-            "data",
-            "meta/info.json",
-            "meta/episodes",
-            "meta/episodes.jsonl",
-            "meta/tasks.parquet",
-            "meta/tasks.jsonl",
-        ),
+        files=lambda wildcards: dataset_listing(wildcards.dataset, *INDEXED_PARTS),
         code=code_of("index_dataset"),
     message:
         "Index the episodes of {wildcards.dataset}"
@@ -50,7 +43,7 @@ rule cache_frames:
         runtime=240,
     params:
         config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset])),
-        files=lambda wildcards: dataset_listing(wildcards.dataset, "videos", "images"),
+        files=lambda wildcards: dataset_listing(wildcards.dataset, *PICTURE_PARTS),
         cameras=lambda wildcards: cached_cameras(EXPERIMENT, wildcards.dataset, int(wildcards.size)),
         code=code_of("cache_frames"),
     message:
@@ -60,8 +53,32 @@ rule cache_frames:
         " --cameras {params.cameras:q} --image-size {wildcards.size} --output {output:q} > {log:q} 2>&1"
 
 
+rule report_datasets:
+    input:
+        [f"{os.path.normpath(EXPERIMENT.datasets[name].path)}/meta/info.json" for name in DATASET_OF_ROOT.values()],
+        script="workflow/scripts/report_datasets.py",
+    output:
+        in_folder("<results>/datasets", DATASETS_FILES),
+    log:
+        "<logs>/report_datasets.log",
+    priority: 1  # before an index that a defect may stop
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=slice_json(datasets=datasets_slice(EXPERIMENT.datasets)),
+        files=lambda wildcards: [dataset_listing(name, *INDEXED_PARTS, *PICTURE_PARTS) for name in EXPERIMENT.datasets],
+        code=code_of("report_datasets"),
+        folder=lambda wildcards, output: os.path.dirname(output[0]),
+    message:
+        "Look at the datasets"
+    shell:
+        "python {input.script} --config {params.config:q} --output-dir {params.folder} 2>&1 | tee {log}"
+
+
 rule datasets:
     input:
+        rules.report_datasets.output,
         episodes_files(EXPERIMENT.datasets),
     message:
-        "Index of every dataset"
+        "Every dataset: what is in it, and its index"

@@ -12,7 +12,7 @@ from tabulate import tabulate
 from recap_steam.report.tables import Table
 
 TEMPLATE = Path(__file__).with_name("page.html")
-FULL_WIDTH, HALF_WIDTH = 1350, 900  # pixels at most; a page shows figures at 900 and 440, displays have up to two pixels for each
+SMALL_WIDTH = 900  # pixels of figures beside each other: twice what the page gives them, for dense displays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +81,13 @@ def _list(sentences: list[str]) -> list[str]:
 
 
 def embedded(path: Path, small: bool) -> str:
-    """An image file as data URI: WebP, without loss at full width, else at most HALF_WIDTH pixels wide."""
+    """A PNG file as data URI: as it is, or at most SMALL_WIDTH pixels wide as WebP."""
+    if not small:
+        return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
     with Image.open(path) as opened:
         image = opened.convert("RGB")
-    width = HALF_WIDTH if small else FULL_WIDTH
-    if image.width > width:
-        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    if image.width > SMALL_WIDTH:
+        image = image.resize((SMALL_WIDTH, round(image.height * SMALL_WIDTH / image.width)), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", **({"quality": 80} if small else {"lossless": True}))
+    image.save(buffer, "WEBP", quality=80)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
