@@ -6,6 +6,8 @@ from typing import Any
 from recap_steam.config import Experiment
 from recap_steam.label_config import SteamAdvantagesConfig
 
+RELABELLED = "relabel_advantages"  # the stage of labels that a command made, not the workflow
+
 
 def label_parameters(experiment: Experiment, tag: str) -> dict[str, Any]:
     """Return the tag's entry and what its critic learned: returns (RECAP), or strides up to k frames in ``num_bins`` bins (STEAM)."""

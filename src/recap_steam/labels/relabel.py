@@ -12,6 +12,7 @@ from recap_steam.errors import UserError
 from recap_steam.labels.advantages import compute_advantages
 from recap_steam.labels.decision import LabelConfig, counts_of, decide, thresholds_of
 from recap_steam.labels.normalizer import ReturnNormalizer
+from recap_steam.labels.parameters import RELABELLED
 from recap_steam.labels.relabel_entry import check_entry, new_entry
 from recap_steam.labels.relabel_source import Source, find_datasets, labels_path, read_source
 from recap_steam.labels.thresholds import Thresholds, scored_frames
@@ -151,7 +152,7 @@ def _lineage(source: Source, made: Relabelling, counts: list[dict]) -> Lineage:
         inputs |= {name: digest for name, digest in source.lineage.inputs.items() if name not in ("threshold", "derived_from")}
         parameters = source.parameters | dataclasses.asdict(made.config)
     return Lineage(
-        stage="relabel_advantages",
+        stage=RELABELLED,
         tag=made.tag,
         dataset_fingerprint=source.episodes.fingerprint,
         parameters=parameters | {"derived_from": made.source_tag},
@@ -169,7 +170,7 @@ def _print_result(made: Relabelling, sources: list[Source], counts: list[dict]) 
     print(tabulate([{name: row[name] for name in shown} for row in counts], headers="keys", floatfmt=".3f"))
     print(*(f"written: {source.path.with_name(f'advantages_{made.tag}.parquet')}" for source in sources), sep="\n")
     if sources[0].lineage:
-        print("The same labels by the workflow, which a policy can then name as its advantage_tag:\n")
+        print("For a policy, delete the written files and let the workflow make the same labels:\n")
         print(yaml.safe_dump({"advantages": {made.tag: made.entry}}, sort_keys=False, default_flow_style=None))
     else:
         print("The source carries no lineage, so no entry of an experiment makes these labels; import them to use them in the workflow.")

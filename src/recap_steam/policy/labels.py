@@ -4,7 +4,8 @@ import numpy as np
 
 from recap_steam.config import Experiment, PolicyConfig
 from recap_steam.dataset.episodes import Episodes
-from recap_steam.labels.parameters import label_parameters
+from recap_steam.errors import UserError
+from recap_steam.labels.parameters import RELABELLED, label_parameters
 from recap_steam.sidecar import read_sidecar, sidecar_path
 
 
@@ -12,7 +13,7 @@ def policy_labels(experiment: Experiment, policy: PolicyConfig, episodes: Episod
     """Labels (F,) bool of the frames of a training dataset, of which ``rows`` (n,) are samples; None for imitation.
 
     Raises:
-        UserError: a missing or foreign advantages sidecar.
+        UserError: an advantages sidecar that is missing, foreign or not the workflow's.
     """
     if policy.advantage_tag is None:
         return None
@@ -29,7 +30,10 @@ def _labels(experiment: Experiment, tag: str, episodes: Episodes) -> np.ndarray:
         return np.ones(episodes.num_frames, bool)
     path = sidecar_path(experiment.datasets[name], name, f"advantages_{tag}")
     parameters = label_parameters(experiment, tag)
-    return read_sidecar(path, "advantages", episodes, ["advantage"], tag=tag, parameters=parameters).columns["advantage"]
+    labels = read_sidecar(path, "advantages", episodes, ["advantage"], tag=tag, parameters=parameters)
+    if labels.lineage.stage == RELABELLED:  # the workflow would write it again one day, and then train the policy again
+        raise UserError(f"{path}: was made by the relabelling command; delete it and run Snakemake again, which makes the same labels")
+    return labels.columns["advantage"]
 
 
 def shuffled(labels: np.ndarray, rows: np.ndarray, seed: int, dataset: str) -> np.ndarray:

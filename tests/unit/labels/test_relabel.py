@@ -115,7 +115,7 @@ def test_labels_by_scores_are_those_of_the_workflow(scored, capsys, options, bas
         assert columns_of(scored, name).equals(by_the_workflow(scored, entry, name))
 
 
-def test_the_new_labels_say_what_they_come_from_and_a_policy_can_read_them(workspace, capsys):
+def test_the_new_labels_say_what_they_come_from_and_have_the_parameters_of_the_entry(workspace, capsys):
     label(workspace)
     relabel(workspace, positive_quantile=0.5)
     workspace.config["advantages"]["other"] = printed_entry(capsys.readouterr().out)

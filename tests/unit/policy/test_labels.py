@@ -1,5 +1,7 @@
 """Labels of a policy and their controls, from advantages sidecars of either method."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from recap_steam.config import Experiment, load_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
-from recap_steam.labels.parameters import label_parameters
+from recap_steam.labels.parameters import RELABELLED, label_parameters
 from recap_steam.lineage import Lineage
 from recap_steam.policy.labels import shuffled
 from recap_steam.policy.samples import Source, load_sources
@@ -58,7 +60,7 @@ def root(tmp_path_factory):
     return root
 
 
-def write_labels(experiment: Experiment, tag: str, name: str, root) -> None:
+def write_labels(experiment: Experiment, tag: str, name: str, root, stage: str = "compute_advantages") -> None:
     """A sidecar in which only the labels mean anything."""
     _, episodes = index(root)
     count = episodes.num_frames
@@ -67,7 +69,7 @@ def write_labels(experiment: Experiment, tag: str, name: str, root) -> None:
         lists, text = pa.types.is_list(field.type), pa.types.is_string(field.type)
         columns[field.name] = name if text else np.zeros((count, 2)) if lists else np.zeros(count, field.type.to_pandas_dtype())
     columns["advantage"] = labels_of(name)
-    lineage = Lineage("compute_advantages", tag, episodes.fingerprint, label_parameters(experiment, tag), {}, {}, "")
+    lineage = Lineage(stage, tag, episodes.fingerprint, label_parameters(experiment, tag), {}, {}, "")
     write_sidecar(sidecar_path(experiment.datasets[name], name, f"advantages_{tag}"), "advantages", columns, episodes, lineage)
 
 
@@ -124,6 +126,15 @@ def test_shuffled_labels_stay_among_the_samples(root):
     assert source.labels[source.selected].sum() == labels[source.selected].sum()
     assert (source.labels[source.selected] != labels[source.selected]).any()
     np.testing.assert_array_equal(source.labels[dropped], labels[dropped])
+
+
+def test_labels_that_a_command_made_are_refused(root, tmp_path):
+    """The workflow would make them again after the policy was trained, and then train it again."""
+    shutil.copytree(root, tmp_path, dirs_exist_ok=True)
+    write_labels(load_experiment(config(tmp_path)), "by_values", "more", tmp_path / "more", RELABELLED)
+    assert sources(tmp_path, advantage_tag="by_values", datasets=["rollouts"])["rollouts"].labels is not None
+    with pytest.raises(UserError, match=r"more/meta/advantages_by_values\.parquet: was made by the relabelling command; delete it"):
+        sources(tmp_path, advantage_tag="by_values")
 
 
 def test_labels_of_other_strides_are_refused(root):
