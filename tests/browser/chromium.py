@@ -90,6 +90,10 @@ class Chromium:
         kinds = ("Runtime.exceptionThrown", "Network.loadingFailed", "Log.entryAdded", "Runtime.consoleAPICalled")
         return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
 
+    def requested(self) -> list[str]:
+        """Addresses that the page asked for since it was opened."""
+        return [event["params"]["request"]["url"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+
     def screenshot(self, path: Path) -> None:
         """The whole page as PNG."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]

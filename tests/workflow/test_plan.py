@@ -22,7 +22,7 @@ EVALUATIONS = POLICIES | {"evaluate_policy": 7}
 ALL_JOBS = EVALUATIONS | {"compute_values": 3, "compute_scores": 3, "plot_diagnostics": 4, "draw_rule_graph": 1, "build_report": 1}
 PLANS = {
     "all": ALL_JOBS,
-    "datasets": COLLECTED,
+    "datasets": COLLECTED | {"report_datasets": 1},
     "returns": RETURNS,
     "critics": RETURNS | {"cache_frames": 3, "train_critic": 1, "train_member": 3, "merge_ensemble": 1},
     "values": VALUES,
@@ -48,7 +48,7 @@ def test_the_default_target_is_everything(tree: Tree) -> None:
 
 
 def test_a_dry_run_says_in_words_what_each_job_is_for(tree: Tree) -> None:
-    status, output = tree.snakemake("-n", "mixture", "publish_stats", "all")
+    status, output = tree.snakemake("-n", "datasets", "mixture", "publish_stats", "all")
     assert status == 0, output
     assert "Job 0: " in output
     assert "Decode the frames of rollouts at 64 pixels" in output
@@ -65,7 +65,7 @@ def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
 
 def test_every_command_fits_its_script(tree: Tree) -> None:
     """Every option that a rule passes exists in its script, every required one is passed, and slices are parts of experiments."""
-    status, output = tree.snakemake("-n", "-p", "mixture", "publish_stats", "videos", VIDEO, "all")
+    status, output = tree.snakemake("-n", "-p", "datasets", "mixture", "publish_stats", "videos", VIDEO, "all")
     assert status == 0, output
     commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]
     assert {script_of(command) for command in commands} == {path.name for path in (REPOSITORY / "workflow/scripts").glob("*.py")}

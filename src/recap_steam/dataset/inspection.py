@@ -55,4 +55,6 @@ def _gaps(episodes: Episodes) -> list[str]:
     """Indices that are left out between the first and the last episode: allowed, but often a deletion by hand."""
     index = episodes.episode_index
     absent = np.setdiff1d(np.arange(index[0], index[-1] + 1), index)
-    return [f"{len(absent)} episode indices between {index[0]} and {index[-1]} are not used: {some(absent.tolist())}"] if len(absent) else []
+    if not len(absent):
+        return []
+    return [f"{len(absent)} episode indices between {index[0]} and {index[-1]} are not used: {some(absent.tolist())}"]

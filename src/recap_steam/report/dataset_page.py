@@ -16,8 +16,8 @@ from recap_steam.report.tables import Table
 
 LENGTHS = "lengths.png"
 NOTE = (
-    "Outcomes of demonstrations without a recorded one count as successes. Fingerprint: of all frames' indices, tasks, outcomes and actions "
-    "(SHA-256, first 12 digits); equal fingerprints mean equal content. Pictures are not read here: the frame cache checks them."
+    "Demonstrations without a recorded outcome count as successes. Fingerprint: of all frames' indices, tasks, outcomes and actions (SHA-256, "
+    "first 12 digits); equal fingerprints mean equal content. Pictures are not read here: the frame cache checks them."
 )
 
 
@@ -56,8 +56,11 @@ def _block(table: Table) -> list[Block]:
 
 def _notices(item: Inspection) -> list[Notice]:
     """Defects as messages state them: what is wrong; what to do."""
-    parts = [defect.removeprefix(f"dataset {item.name} ").rpartition("; ") for defect in item.defects]
-    return [Notice(f"{item.name}: {problem or remedy}.", f"{remedy[:1].upper()}{remedy[1:]}." if problem else "") for problem, _, remedy in parts]
+    notices = []
+    for defect in item.defects:
+        problem, _, remedy = defect.removeprefix(f"dataset {item.name} ").partition("; ")
+        notices.append(Notice(f"{item.name}: {problem}.", f"{remedy[:1].upper()}{remedy[1:]}." if remedy else ""))
+    return notices
 
 
 def _lengths(item: Inspection) -> Lengths:

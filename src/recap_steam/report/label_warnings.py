@@ -46,7 +46,7 @@ def _ends_of_failures(report: LabelReport) -> Iterator[Notice]:
         if rate > END_RATE:
             yield Notice(
                 f"Labels {report.tag}: the last tenth of the failures of {dataset.name} is {_percent(rate)} positive.",
-                "The critic does not see the failure: look at its values there, add failures, or move failure_reward further from 0.",
+                "The critic expected worse, or is blind: look at its values there, add failures, or set failure_reward further from 0.",
             )
 
 
