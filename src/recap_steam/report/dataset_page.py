@@ -16,8 +16,8 @@ from recap_steam.report.tables import Table
 
 LENGTHS = "lengths.png"
 NOTE = (
-    "Demonstrations without a recorded outcome count as successes. Fingerprint: of all frames' indices, tasks, outcomes and actions (SHA-256, "
-    "first 12 digits); equal fingerprints mean equal content. Pictures are not read here: the frame cache checks them."
+    "Demonstrations without a recorded outcome count as successes. Fingerprint: of indices, tasks, outcomes and actions of all frames "
+    "(SHA-256, first 12 digits); equal fingerprints mean equal content. Pictures are not read here: the frame cache checks them."
 )
 
 
