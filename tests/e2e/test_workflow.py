@@ -63,6 +63,21 @@ def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     assert "positive, indicator shown" in summary and "on training frames, gap " in summary
     figures = ("success", "critic_evaluation", "critic_training", "values", "advantages", "positive_rate", "policy_training")
     assert all((report / f"{name}.png").stat().st_size > 10_000 for name in figures)
+    drawn = re.findall(r'data-edge="(\w+ \w+)"', page)
+    assert {"train_critic compute_values", "compute_scores compute_threshold", "train_policy collect_dataset"} <= {*drawn}
+    assert re.search(r"train_policy +4 ", tables_of(page))  # jobs, by their run times
+
+
+def tables_of(page: str) -> str:
+    """The cells of a page's tables, a line a row."""
+    return re.sub(r"<[^>]*>", " ", page.replace("</tr>", "</tr>\n"))
+
+
+def test_snakemakes_own_report_shows_figures_with_captions(finished: Tree):
+    run(finished, "--report", "snakemake.html", "--configfile", str(finished.path / "small.yaml"))
+    text = (finished.path / "snakemake.html").read_text()
+    for name in ("calibration and success", "positive over time", "the whole report", "Wilson", "Policies"):
+        assert name in text, name
 
 
 @pytest.mark.parametrize("tag", ["n5_q30", "steam_q30"])

@@ -37,7 +37,7 @@ def test_another_experiment_has_nothing_of_the_demo(tree: Tree, returns_only: di
 def test_empty_and_absent_sections_are_the_same(tree: Tree, returns_only: dict[str, Any]) -> None:
     with_empty = returns_only | {"critics": None, "policies": {}, "environments": None}
     plans = [tree.plan("--configfile", tree.experiment("mine", experiment)) for experiment in (returns_only, with_empty)]
-    assert plans[0] == plans[1] == {"index_dataset": 2, "compute_returns": 4, "build_report": 1}
+    assert plans[0] == plans[1] == {"index_dataset": 2, "compute_returns": 4, "draw_rule_graph": 1, "build_report": 1}
 
 
 def test_sidecars_lie_in_meta_or_below_the_sidecar_root(tree: Tree, returns_only: dict[str, Any], tmp_path: Path) -> None:

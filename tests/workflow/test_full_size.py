@@ -18,12 +18,14 @@ SHARED = {
     "compute_advantages": 2,
     "compute_norm_stats": 1,
     "train_policy": 1,
+    "plot_diagnostics": 2,
+    "draw_rule_graph": 1,
     "build_report": 1,
 }
 JOBS = {
     "recap": SHARED | {"compute_returns": 3, "train_critic": 1, "compute_values": 3},
     # frames of 384 pixels, and of 224 for the policy
-    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3, "plot_diagnostics": 2},
+    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3},
 }
 WEIGHTS = {  # the files that are read at planning, with the sizes that are published in them
     "siglip2-so400m-patch14-224": {

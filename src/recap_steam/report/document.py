@@ -12,7 +12,6 @@ from tabulate import tabulate
 from recap_steam.report.tables import Table
 
 TEMPLATE = Path(__file__).with_name("page.html")
-SMALL_WIDTH = 900  # pixels of figures beside each other: twice what the page gives them, for dense displays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Notice:
 class Block:
     """A heading, sentences, a table, a drawing (SVG), figures by caption and a note, each optional, in this order.
 
-    ``folded``: shown on request only. ``small``: figures stand beside each other.
+    ``folded``: shown on request only; its figures, of which there may be many, are kept small in bytes.
     """
 
     heading: str = ""
@@ -37,7 +36,6 @@ class Block:
     figures: dict[str, Path] = dataclasses.field(default_factory=dict)
     note: str = ""
     folded: bool = False
-    small: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +78,11 @@ def _list(sentences: list[str]) -> list[str]:
     return ["\n".join(f"* {sentence}" for sentence in sentences)] * bool(sentences)
 
 
-def embedded(path: Path, small: bool) -> str:
-    """A PNG file as data URI: as it is, or at most SMALL_WIDTH pixels wide as WebP."""
-    if not small:
+def embedded(path: Path, exact: bool) -> str:
+    """A PNG file as data URI: as it is, or as WebP of a third of its size."""
+    if exact:
         return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-    with Image.open(path) as opened:
-        image = opened.convert("RGB")
-    if image.width > SMALL_WIDTH:
-        image = image.resize((SMALL_WIDTH, round(image.height * SMALL_WIDTH / image.width)), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=80)
+    with Image.open(path) as image:
+        image.convert("RGB").save(buffer, "WEBP", quality=80)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -26,6 +26,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.1,  # inches: a panel's title stands clear of the numbers above it
     "savefig.dpi": 150,
 }
 styled = matplotlib.rc_context(STYLE)  # a decorator: the style holds inside the function only

@@ -30,7 +30,7 @@ from tests.experiments import CAMERA, LOGS, RESULTS, RUN_TIMES, K, config_of, sm
 
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
-    *("success.png", "critic_evaluation.png", "critic_training.png", "values.png", "ensemble_training.png"),
+    *("success.png", "critic_evaluation.png", "predicted_returns.png", "critic_training.png", "values.png", "ensemble_training.png"),
     *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png"),
 )
 
@@ -84,13 +84,12 @@ def test_page_holds_everything(built):
 
 
 def test_embedded_figures_are_the_figures(built):
-    kind, _, data = document.embedded(built[0] / "success.png", small=False).partition(",")
+    kind, _, data = document.embedded(built[0] / "success.png", exact=True).partition(",")
     assert kind == "data:image/png;base64" and base64.b64decode(data) == (built[0] / "success.png").read_bytes()
-    _, _, data = document.embedded(built[0] / "success.png", small=True).partition(",")
+    _, _, data = document.embedded(built[0] / "success.png", exact=False).partition(",")
     with Image.open(io.BytesIO(base64.b64decode(data))) as shown, Image.open(built[0] / "success.png") as drawn:
-        assert shown.width == document.SMALL_WIDTH
-        same_size = drawn.convert("RGB").resize(shown.size)
-        assert np.abs(np.asarray(shown, float) - np.asarray(same_size, float)).mean() < 4
+        assert shown.size == drawn.size
+        assert np.abs(np.asarray(shown, float) - np.asarray(drawn.convert("RGB"), float)).mean() < 2
 
 
 def test_summary_is_printed_and_kept(built):
@@ -98,7 +97,10 @@ def test_summary_is_printed_and_kept(built):
     summary = (folder / "summary.txt").read_text()
     assert printed.strip() == summary.strip()
     (sentence,) = re.findall(r"^\* (paired: recap, guidance 2 solved .*)$", summary, re.MULTILINE)
-    assert html.escape(sentence) in (folder / "index.html").read_text()
+    text = (folder / "index.html").read_text()
+    assert html.escape(sentence) in text and 'class="warnings"' not in text
+    for shown in ("value: MAE 0.081 held out", "the critic over-fits."):
+        assert shown in text and shown in summary
 
 
 def test_same_results_give_the_same_bytes(built, here):
@@ -283,9 +285,17 @@ def test_task_texts_are_taken_as_they_are(here):
 def test_over_fitting_is_said_in_a_sentence(here, held_out, training, end):
     metrics = {"eval/mae": held_out, "eval_train/mae": training, "gap/mae": held_out - training}
     (RESULTS / "critics/value/evaluation.json").write_text(json.dumps(metrics))
-    text = build(small_config(), here / "report")
-    sentence = f"value: MAE {held_out:.3f} held out, {training:.3f} on training frames, {end}"
-    assert sentence in text and sentence in (here / "report/summary.txt").read_text()
+    (sentence,) = critic_scores.gap_sentences(Results(load_experiment(small_config()), RESULTS))
+    assert sentence == f"value: MAE {held_out:.3f} held out, {training:.3f} on training frames, {end}"
+
+
+def test_warnings_stand_at_the_head(here):
+    path = RESULTS / "critics/value/evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eval/mae": 0.2}))
+    text, summary = build(small_config(), here / "report"), (here / "report/summary.txt").read_text()
+    warning = "Critic value: held-out MAE 0.200 is no better than the 0.177 of a predictor that knows only the time."
+    assert "<h2>1 warning</h2>" in text and warning in text.partition("<h2 id=")[0]
+    assert f"* warning: {warning} Labels from such a critic" in summary.partition("Evaluation: ")[0]
 
 
 def test_critic_curves_are_the_metrics_of_each_tenth(results):
