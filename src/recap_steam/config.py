@@ -11,7 +11,14 @@ import os
 from typing import Any
 
 from recap_steam.errors import UserError
-from recap_steam.label_config import AdvantagesConfig, DiagnosticsConfig, SteamAdvantagesConfig
+from recap_steam.label_config import (
+    AdvantagesConfig,
+    DiagnosticsConfig,
+    ImportedAdvantagesConfig,
+    ImportedReturnsConfig,
+    ReturnsConfig,
+    SteamAdvantagesConfig,
+)
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
 from recap_steam.schema import with_defaults
@@ -52,12 +59,6 @@ class DatasetConfig:
     camera_map: str | None
     sidecar_root: str | None
     collect: CollectConfig | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class ReturnsConfig:
-    gamma: float
-    failure_reward: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,12 +165,17 @@ class Experiment:
     environments: dict[str, EnvironmentConfig]
     datasets: dict[str, DatasetConfig]
     camera_maps: dict[str, dict[str, str | None]]
-    returns: dict[str, ReturnsConfig]
+    returns: dict[str, ReturnsConfig | ImportedReturnsConfig]
     critics: dict[str, CriticConfig | ProgressCriticConfig]
-    advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig]
+    advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig | ImportedAdvantagesConfig]
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
     diagnostics: DiagnosticsConfig
+
+    @property
+    def judged_labels(self) -> dict[str, AdvantagesConfig | SteamAdvantagesConfig]:
+        """Label tags with a critic and a threshold: all but the imported ones."""
+        return {tag: labels for tag, labels in self.advantages.items() if not isinstance(labels, ImportedAdvantagesConfig)}
 
 
 def load_experiment(raw: dict) -> Experiment:

@@ -1,6 +1,13 @@
-"""Labels as an experiment describes them, by the kind of critic that judges the frames, and which episodes are shown with theirs."""
+"""Returns and labels as an experiment describes them: computed, by the kind of critic that judges the frames, or imported; and which
+episodes are shown with their labels."""
 
 import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnsConfig:
+    gamma: float
+    failure_reward: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +36,31 @@ class SteamAdvantagesConfig:
     subtract_baseline: bool
     baseline_lookahead: int | None
     intervention_positive: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportConfig:
+    """Where numbers are that another tool made: in its sidecar of a tag, or in a column of the dataset; the other is None."""
+
+    sidecar: str | None
+    column: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedReturnsConfig:
+    """Returns that another tool made, discounted by ``gamma``."""
+
+    imported: ImportConfig
+    datasets: list[str]
+    gamma: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedAdvantagesConfig:
+    """Labels that another tool made; no critic of this experiment judged the frames."""
+
+    imported: ImportConfig
+    datasets: list[str]
 
 
 @dataclasses.dataclass(frozen=True)

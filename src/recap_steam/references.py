@@ -16,7 +16,8 @@ from recap_steam.config import (
     meta_folder,
 )
 from recap_steam.errors import config_error
-from recap_steam.label_config import AdvantagesConfig
+from recap_steam.import_checks import check_imports
+from recap_steam.label_config import AdvantagesConfig, ImportedReturnsConfig
 from recap_steam.model_checks import check_models
 from recap_steam.steam_checks import check_steam
 
@@ -28,8 +29,14 @@ def all_datasets(config: TrainingConfig) -> list[str]:
 
 def value_datasets(experiment: Experiment, critic: str) -> list[str]:
     """Return the datasets that a critic values or scores: those it learned from, those held out, those to be labelled."""
-    labelled = [name for advantages in experiment.advantages.values() if advantages.critic == critic for name in advantages.datasets]
+    labelled = [name for advantages in experiment.judged_labels.values() if advantages.critic == critic for name in advantages.datasets]
     return list(dict.fromkeys([*all_datasets(experiment.critics[critic]), *labelled]))
+
+
+def returns_datasets(experiment: Experiment, tag: str) -> list[str]:
+    """Return the datasets that have returns of a tag: all of them, or those for which they are imported."""
+    config = experiment.returns[tag]
+    return config.datasets if isinstance(config, ImportedReturnsConfig) else list(experiment.datasets)
 
 
 def cached_cameras(experiment: Experiment, dataset: str, image_size: int) -> list[str]:
@@ -68,6 +75,7 @@ def check_references(experiment: Experiment) -> None:
     _check_labels(experiment)
     check_models(experiment)
     check_steam(experiment)
+    check_imports(experiment, {tag: value_datasets(experiment, tag) for tag in experiment.critics})
     _check_simulation(experiment)
     _check_seeds(experiment)
     _check_cycles(experiment)
@@ -95,8 +103,10 @@ def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str
         yield f"critics.{tag}.returns_tag", "returns", [] if isinstance(critic, ProgressCriticConfig) else [critic.returns_tag]
         yield f"critics.{tag}.datasets", "datasets", critic.datasets
         yield f"critics.{tag}.eval_datasets", "datasets", critic.eval_datasets
+    for tag, returns in experiment.returns.items():
+        yield f"returns.{tag}.datasets", "datasets", returns.datasets if isinstance(returns, ImportedReturnsConfig) else []
     for tag, advantages in experiment.advantages.items():
-        yield f"advantages.{tag}.critic", "critics", [advantages.critic]
+        yield f"advantages.{tag}.critic", "critics", [advantages.critic] if tag in experiment.judged_labels else []
         yield f"advantages.{tag}.datasets", "datasets", advantages.datasets
     for tag, policy in experiment.policies.items():
         yield f"policies.{tag}.advantage_tag", "advantages", [policy.advantage_tag] if policy.advantage_tag else []
@@ -118,9 +128,11 @@ def _check_paths(experiment: Experiment) -> None:
 
 
 def _check_sidecar_folders(experiment: Experiment) -> None:
-    """Sidecars can be written: returns of every dataset, once there is a returns tag, and what critics say of theirs."""
-    judged = [name for tag in experiment.critics for name in value_datasets(experiment, tag)]
-    for name in experiment.datasets if experiment.returns else judged:
+    """Sidecars can be written: returns, labels, and what critics say."""
+    written = {name for tag in experiment.returns for name in returns_datasets(experiment, tag)}
+    written |= {name for tag in experiment.critics for name in value_datasets(experiment, tag)}
+    written |= {name for labels in experiment.advantages.values() for name in labels.datasets}
+    for name in (name for name in experiment.datasets if name in written):
         dataset = experiment.datasets[name]
         folder = existing = meta_folder(name, dataset)
         while not os.path.exists(existing):

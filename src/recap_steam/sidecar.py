@@ -142,6 +142,7 @@ def read_sidecar(
             if METADATA_KEY not in metadata:
                 raise UserError(f"{path}: no lineage, so it was not made by this workflow; move it away and {remedy}")
             lineage = Lineage.from_json(metadata[METADATA_KEY], path=path)
+            remedy = rerun(lineage.stage) if lineage.stage.startswith("import_") else remedy
             fingerprint = episodes.fingerprint
             if lineage.dataset_fingerprint != fingerprint:
                 versions = f"{lineage.dataset_fingerprint[:12]} instead of {fingerprint[:12]}"

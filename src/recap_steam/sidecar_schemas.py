@@ -40,9 +40,12 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
 }
 STEAM_ADVANTAGES = pa.schema({**_KEY_FIELDS, "advantage": pa.bool_(), "advantage_continuous": pa.float64(), **_SCORES})
+LABELS = pa.schema({**_KEY_FIELDS, "advantage": pa.bool_()})  # that are imported without what they were drawn from
 RULES = {kind: f"compute_{kind}" for kind in SCHEMAS}
 
 
 def schema_of(kind: str, names: Collection[str]) -> pa.Schema:
     """The schema of a sidecar with columns ``names``: advantages are laid out by the method that they come from, as in the reference."""
+    if kind == "advantages" and {*names, *KEY_COLUMNS} == {*LABELS.names}:
+        return LABELS
     return STEAM_ADVANTAGES if kind == "advantages" and "ensemble_signed_score" in names else SCHEMAS[kind]

@@ -22,7 +22,7 @@ def check_steam(experiment: Experiment) -> None:
             if critic.length_scale_enabled and critic.model.num_bins == 2:
                 message = "two bins tell only the direction, which no scale changes; use more bins, or remove it"
                 raise config_error(f"critics.{tag}.length_scale_enabled", message)
-    for tag, labels in experiment.advantages.items():
+    for tag, labels in experiment.judged_labels.items():
         steam = isinstance(labels, SteamAdvantagesConfig)
         if steam != isinstance(experiment.critics[labels.critic], ProgressCriticConfig):
             method, remedy = ("recap", "remove label_mode") if steam else ("steam", "set label_mode (threshold or quantile)")

@@ -192,17 +192,24 @@ def test_dataclasses_have_exactly_the_keys_of_the_schema() -> None:
 
 
 def fields(dataclass: type, prefix: str = "", method: str | None = None) -> Iterator[tuple[str, str | None]]:
-    """Yield (key, method) of every field; of two dataclasses for one entry, the first is RECAP's and the second STEAM's."""
+    """Yield (key, method) of every field; of several dataclasses for one entry, each is a method's."""
     for name, hint in typing.get_type_hints(dataclass).items():
         key = f"{prefix}.{name}".removeprefix(".")
         many = typing.get_origin(hint) is dict
         item = typing.get_args(hint)[1] if many else hint
         nested = [option for option in (item, *typing.get_args(item)) if dataclasses.is_dataclass(option)]
         free = SCHEMA["$defs"][name] if name in ("siglip_config", "gemma3_config") else {}  # mappings, passed on to transformers
-        for option, kind in zip(nested, ("recap", "steam") if len(nested) == 2 else (method,), strict=True) if nested else ():
+        for option in nested:
+            kind = method_of(option) if len(nested) > 1 else method
             yield from fields(option, f"{key}.*" if many else key, kind)
         if not nested:
             yield from [(f"{key}.{word}", method) for word in free["properties"]] if free else [(key, method)]
+
+
+def method_of(dataclass: type) -> str:
+    """By its name: STEAM's, what is imported instead of computed, or RECAP's."""
+    names = {"Steam": "steam", "Progress": "steam", "Imported": "imported"}
+    return next((method for name, method in names.items() if dataclass.__name__.startswith(name)), "recap")
 
 
 def test_every_key_is_explained_with_its_default() -> None:
@@ -211,10 +218,11 @@ def test_every_key_is_explained_with_its_default() -> None:
 
 
 def rows() -> Iterator[str]:
-    """Yield the lines of config/README.md's tables: of a section, first the keys that both methods have, then RECAP's, then STEAM's."""
+    """Yield the lines of config/README.md's tables: of a section first the keys of both methods, then RECAP's, STEAM's, imported ones."""
     for _, section in itertools.groupby(all_keys(), lambda key: key.path.split(".")[0]):
-        by_method = {method: [row(key) for key in keys] for method, keys in itertools.groupby(section, lambda key: key.method)}
-        shared = by_method.pop(None, [line for line in by_method.get("recap", []) if line in by_method["steam"]])
+        ordered = sorted(section, key=lambda key: (None, "recap", "steam", "imported").index(key.method))
+        by_method = {method: [row(key) for key in keys] for method, keys in itertools.groupby(ordered, lambda key: key.method)}
+        shared = by_method.pop(None, [line for line in by_method.get("recap", []) if line in by_method.get("steam", [])])
         yield from shared
         for lines in by_method.values():
             yield from (line for line in lines if line not in shared)

@@ -154,6 +154,8 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
 }
 NO_CASE = {
+    **dict.fromkeys(keys("returns.-.", "imported.sidecar imported.column datasets gamma"), "the demo has none: see test_imports.py"),
+    **dict.fromkeys(keys("advantages.-.", "imported.sidecar imported.column datasets"), "the demo has none: see test_imports.py"),
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
     "environments.*.simulator": "has one legal value",
     "critics.*.method": "an entry of the other method has other keys",
@@ -334,8 +336,8 @@ def test_every_key_of_the_schema_has_a_case() -> None:
 
 
 def name(key: Key) -> str:
-    """``critics.*.k`` of STEAM -> ``critics.+.k``."""
-    return key.path.replace("*", "+", 1) if key.method == "steam" else key.path
+    """``critics.*.k`` of STEAM -> ``critics.+.k``; of what is imported ``returns.-.gamma``."""
+    return key.path.replace("*", {"steam": "+", "imported": "-"}.get(key.method, "*"), 1)
 
 
 SCHEMAS = {name(key): key.schema for key in all_keys()}

@@ -1,7 +1,9 @@
 """Advantages and labels: how much better than expected each frame was, and which frames count as positive. No accelerator.
+Or labels that another tool made.
 
 Reads    <results>/episodes/, <results>/critics/{critic}/
          {meta}/returns_{tag}.parquet and {meta}/values_{critic}.parquet, or {meta}/scores_{critic}.parquet by a progress critic
+         of imported ones <path>/meta/advantages_{another}.parquet or a column of the dataset
 Writes   <results>/thresholds/{tag}.yaml          threshold of each pool and the positive rates that came out
          {meta}/advantages_{tag}.parquet
 """
@@ -42,6 +44,8 @@ rule compute_advantages:
         "{meta}/advantages_{tag}.parquet",
     log:
         "<logs>/compute_advantages/{tag}@{meta}.log",
+    wildcard_constraints:
+        tag=one_of(EXPERIMENT.judged_labels),
     conda:
         "../../envs/environment.yaml"
     params:
@@ -54,6 +58,31 @@ rule compute_advantages:
     shell:
         "python {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag} --critic-dir {params.critic}"
         " --episodes {input.episodes} --threshold {input.threshold} --output {output:q} > {log:q} 2>&1"
+
+
+rule import_advantages:
+    input:
+        imported_file("advantages"),
+        script="workflow/scripts/import_sidecar.py",
+        episodes=lambda wildcards: episodes_files([dataset_of(wildcards)]),
+    output:
+        "{meta}/advantages_{tag}.parquet",
+    log:
+        "<logs>/import_advantages/{tag}@{meta}.log",
+    wildcard_constraints:
+        tag=one_of(IMPORTED["advantages"]),
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        config=imported_slice("advantages"),
+        dataset=dataset_of,
+        code=code_of("import_sidecar"),
+        listing=imported_listing("advantages"),
+    message:
+        "Import the labels {wildcards.tag} of {params.dataset}, which carry no lineage"
+    shell:
+        "python {input.script} --config {params.config:q} --kind advantages --dataset {params.dataset} --tag {wildcards.tag}"
+        " --episodes {input.episodes:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule advantages:

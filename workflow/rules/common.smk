@@ -19,7 +19,7 @@ from recap_steam.config import (
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest, digest_listing
 from recap_steam.model_config import weight_folders
-from recap_steam.references import all_datasets, cached_cameras, check_references, labelled_datasets, value_datasets
+from recap_steam.references import all_datasets, cached_cameras, check_references, labelled_datasets, returns_datasets, value_datasets
 from recap_steam.schema import refuse_duplicate_keys, with_defaults
 from recap_steam.steam_checks import member_source
 
@@ -39,6 +39,7 @@ RESULTS = f"results/{EXPERIMENT.experiment}"
 STATE = f"state/{EXPERIMENT.experiment}"
 STEAM_CRITICS = [tag for tag, critic in EXPERIMENT.critics.items() if isinstance(critic, ProgressCriticConfig)]
 VALUE_CRITICS = [tag for tag in EXPERIMENT.critics if tag not in STEAM_CRITICS]
+IMPORTED = {kind: [tag for tag, entry in RAW[kind].items() if "imported" in entry] for kind in ("returns", "advantages")}
 DATASET_OF_META = {meta_folder(name, dataset): name for name, dataset in EXPERIMENT.datasets.items()}
 DATASET_OF_ROOT = {os.path.normpath(dataset.path): name for name, dataset in EXPERIMENT.datasets.items() if dataset.collect}
 
@@ -142,7 +143,12 @@ def execution_slice(section):
 def critic_slice(critic):
     """A critic and, for a value critic, the returns that it learns from."""
     learned = {"critics": result_entry("critics", critic)}
-    return learned if critic in STEAM_CRITICS else learned | {"returns": entries("returns", EXPERIMENT.critics[critic].returns_tag)}
+    return learned if critic in STEAM_CRITICS else learned | {"returns": returns_entry(EXPERIMENT.critics[critic].returns_tag)}
+
+
+def returns_entry(tag):
+    """A returns tag, without the datasets for which it is imported: one more leaves the others as they are."""
+    return {tag: {key: value for key, value in RAW["returns"][tag].items() if key != "datasets"}}
 
 
 def progress_slice(critic):
@@ -152,7 +158,9 @@ def progress_slice(critic):
 
 
 def advantages_slice(tag):
-    """An advantages tag with everything that it is computed from, except datasets."""
+    """An advantages tag with everything that it comes from, except datasets."""
+    if tag in IMPORTED["advantages"]:
+        return {"advantages": entries("advantages", tag)}
     critic = EXPERIMENT.advantages[tag].critic
     judge = progress_slice(critic) if critic in STEAM_CRITICS else critic_slice(critic)
     return {"advantages": entries("advantages", tag), **judge}
@@ -225,8 +233,8 @@ def member_folders(tag):
 
 
 def diagnostics_folders():
-    """One for every label tag and dataset that it labels."""
-    return [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in EXPERIMENT.advantages.items() for dataset in config.datasets]
+    """One for every label tag that is not imported and dataset that it labels."""
+    return [f"{RESULTS}/diagnostics/{tag}/{dataset}" for tag, config in EXPERIMENT.judged_labels.items() for dataset in config.datasets]
 
 
 def chosen_videos(tag, dataset):
@@ -348,6 +356,36 @@ def values_slice(wildcards):
 
 
 def labels_slice(tag, datasets):
+def imported_file(kind):
+    """Input function: the sidecar that another tool wrote; nothing where a column is imported."""
+
+    def files(wildcards):
+        path, tag = EXPERIMENT.datasets[dataset_of(wildcards)].path, getattr(EXPERIMENT, kind)[wildcards.tag].imported.sidecar
+        return [] if tag is None else [f"{os.path.normpath(path)}/meta/{kind}_{tag}.parquet"]
+
+    return files
+
+
+def imported_slice(kind):
+    """What is imported, and the dataset that it belongs to."""
+
+    def sliced(wildcards):
+        entry = {key: value for key, value in RAW[kind][wildcards.tag].items() if key != "datasets"}
+        return slice_json(datasets=datasets_slice([dataset_of(wildcards)]), **{kind: {wildcards.tag: entry}})
+
+    return sliced
+
+
+def imported_listing(kind):
+    """Digest over the dataset's files of which a column is imported."""
+
+    def listing(wildcards):
+        column = getattr(EXPERIMENT, kind)[wildcards.tag].imported.column
+        return None if column is None else dataset_listing(dataset_of(wildcards), "data")
+
+    return listing
+
+
     """An advantages tag and datasets with their sidecars; a progress critic's cameras are part of what its scores mean."""
     critic = EXPERIMENT.advantages[tag].critic
     if critic not in STEAM_CRITICS:
@@ -478,8 +516,8 @@ def guidance(wildcards):
 
 
 def labels_of(dataset):
-    """Advantages tags that label a dataset."""
-    return [tag for tag, advantages in EXPERIMENT.advantages.items() if dataset in advantages.datasets]
+    """Advantages tags by which a critic labels a dataset."""
+    return [tag for tag, advantages in EXPERIMENT.judged_labels.items() if dataset in advantages.datasets]
 
 
 def mixture_slice(wildcards):
@@ -495,4 +533,4 @@ def published_receipts(wildcards):
             f"error: publish_stats: stats.json has room for one of the returns tags {', '.join(EXPERIMENT.returns)}; "
             f"ask for its receipts instead, for example {example}"
         )
-    return [f"{RESULTS}/published/{name}/returns_{tag}.json" for tag in EXPERIMENT.returns for name in EXPERIMENT.datasets]
+    return [f"{RESULTS}/published/{name}/returns_{tag}.json" for tag in EXPERIMENT.returns for name in returns_datasets(EXPERIMENT, tag)]

@@ -44,7 +44,7 @@ rule merge_stats:
     params:
         config=lambda wildcards: slice_json(
             datasets=datasets_slice([wildcards.dataset], "sidecar_root"),
-            returns=entries("returns", wildcards.tag),
+            returns=returns_entry(wildcards.tag),
         ),
         code=code_of("publish_stats"),
     message:

@@ -21,7 +21,7 @@ rule plot_diagnostics:
     log:
         "<logs>/plot_diagnostics/{tag}@{dataset}.log",
     wildcard_constraints:
-        tag=one_of(EXPERIMENT.advantages),
+        tag=one_of(EXPERIMENT.judged_labels),
     conda:
         "../../envs/environment.yaml"
     params:
@@ -66,7 +66,7 @@ rule render_video:
     log:
         "<logs>/render_video/{tag}@{dataset}/{episode}.log",
     wildcard_constraints:
-        tag=one_of(EXPERIMENT.advantages),
+        tag=one_of(EXPERIMENT.judged_labels),
         episode="[0-9]+",
     conda:
         "../../envs/environment.yaml"
@@ -83,7 +83,7 @@ rule render_video:
 rule videos:
     input:
         rules.advantages.input,
-        [chosen_videos(tag, dataset) for tag, config in EXPERIMENT.advantages.items() for dataset in config.datasets],
+        [chosen_videos(tag, dataset) for tag, config in EXPERIMENT.judged_labels.items() for dataset in config.datasets],
     message:
         "Videos of some episodes of every labelled dataset"
 
@@ -120,7 +120,7 @@ rule build_report:
         rule_graph=rules.draw_rule_graph.output,
         critics=[critic_records(tag) for tag in EXPERIMENT.critics],
         policies=[in_folder(f"{RESULTS}/policies/{tag}", ["lineage.json", "metrics.jsonl"]) for tag in EXPERIMENT.policies],
-        thresholds=threshold_files(EXPERIMENT.advantages),
+        thresholds=threshold_files(EXPERIMENT.judged_labels),
         diagnostics=diagnostics_folders(),
     output:
         reported("<results>/report", REPORT_FILES),

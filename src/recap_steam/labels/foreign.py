@@ -1,4 +1,4 @@
-"""Sidecars that another tool wrote: no lineage says what they belong to, so every row is compared with the dataset as it is now."""
+"""Sidecars and columns that another tool wrote: no lineage says what they belong to, so every row is compared with the dataset now."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from recap_steam.dataset.arrow import to_numpy
-from recap_steam.dataset.columns import KEY_COLUMNS, first_true, frame_keys, is_list, matrix, place, single, some
+from recap_steam.dataset.columns import KEY_COLUMNS, first_true, frame_keys, integers, is_list, matrix, place, single, some
 from recap_steam.dataset.episodes import Episodes
+from recap_steam.dataset.layout import Dataset
 from recap_steam.dataset.reader import read_table
 from recap_steam.errors import UserError
 
@@ -23,9 +24,22 @@ def read_foreign(path: Path, columns: pa.Schema, episodes: Episodes) -> dict[str
     rows = _rows(table, path, episodes)
     found = {}
     for field in columns:
-        numbers = _flags(table, field.name, path) if pa.types.is_boolean(field.type) else _numbers(table, field, path)
+        numbers = _values(table, field, path)
         found[field.name] = np.empty_like(numbers)
         found[field.name][rows] = numbers
+    return found
+
+
+def read_column(dataset: Dataset, field: pa.Field, episodes: Episodes) -> np.ndarray:
+    """Read a column of the dataset's own files in the dtype of ``field``: (F,) in row order. ``episodes`` are those of the files.
+
+    Raises:
+        UserError: missing or wrongly typed column, null, NaN or infinite number.
+    """
+    found = np.empty(episodes.num_frames, field.type.to_pandas_dtype())
+    for path in dataset.data_files():
+        table = read_table(path, [*KEY_COLUMNS, field.name])
+        found[episodes.locate(*frame_keys(table, path))] = _values(table, field, path)
     return found
 
 
@@ -46,6 +60,10 @@ def _rows(table: pa.Table, path: Path, episodes: Episodes) -> np.ndarray:
     return rows
 
 
+def _values(table: pa.Table, field: pa.Field, path: Path) -> np.ndarray:
+    return _flags(table, field.name, path) if pa.types.is_boolean(field.type) else _numbers(table, field, path)
+
+
 def _numbers(table: pa.Table, field: pa.Field, path: Path) -> np.ndarray:
     array = matrix(table, field.name, path)
     item = field.type.value_type if is_list(field.type) else field.type
@@ -59,9 +77,16 @@ def _numbers(table: pa.Table, field: pa.Field, path: Path) -> np.ndarray:
 
 
 def _flags(table: pa.Table, name: str, path: Path) -> np.ndarray:
+    """Booleans, or integers that are 0 and 1. Other numbers would need a threshold, which nothing says."""
     column = single(table[name])
+    if pa.types.is_integer(column.type):
+        numbers = integers(table, name, path)
+        if (other := ~np.isin(numbers, (0, 1))).any():
+            row = first_true(other)
+            raise UserError(f"{place(table, path, row)}: '{name}' is {numbers[row]}, expected 0 or 1; write labels, not numbers")
+        return numbers.astype(bool)
     if not pa.types.is_boolean(column.type):
-        raise UserError(f"{path}: column '{name}' is {column.type}, expected bool; rewrite the column")
+        raise UserError(f"{path}: column '{name}' is {column.type}, expected bool (or integers 0 and 1); write labels, not numbers")
     if column.null_count:
         raise UserError(f"{place(table, path, first_true(column.is_null()))}: '{name}' is null; restore the value")
     return to_numpy(column)

@@ -18,7 +18,7 @@ RECAP_KEYS = (
     "discount_next_value",
     "intervention_positive",
     "gamma",
-    "failure_reward",
+    "failure_reward",  # null with imported returns
     "returns_tag",
     "critic",
     "critic_digest",

@@ -5,25 +5,26 @@ from pathlib import Path
 
 import numpy as np
 
-from recap_steam.config import Experiment, ReturnsConfig
+from recap_steam.config import Experiment
 from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.advantages import Advantages, compute_advantages
 from recap_steam.labels.normalizer import ReturnNormalizer
+from recap_steam.labels.parameters import returns_parameters
 from recap_steam.lineage import Lineage, check_lineage, digest_file, digest_json
 from recap_steam.sidecar import read_sidecar, sidecar_path
 
 
 @dataclasses.dataclass(frozen=True)
 class Critic:
-    """What labels need of a trained critic: its identity, its return scale and the returns it learned."""
+    """What labels need of a trained critic: its identity, its return scale and the returns it learned, with their discount per frame."""
 
     tag: str
     digest: str
     normalizer: ReturnNormalizer
     returns_tag: str
-    returns: ReturnsConfig
+    gamma: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,6 @@ def load_critic(experiment: Experiment, tag: str, critic_dir: Path | str) -> Cri
     """
     name = experiment.advantages[tag].critic
     returns_tag = experiment.critics[name].returns_tag
-    returns = experiment.returns[returns_tag]
     path = Path(critic_dir) / "lineage.json"
     digest = critic_digest(critic_dir)
     lineage = Lineage.from_json(path.read_text(), path=path)
@@ -75,9 +75,9 @@ def load_critic(experiment: Experiment, tag: str, critic_dir: Path | str) -> Cri
         path=path,
         remedy=f"train the critic again (rule train_critic, tag {name})",
         tag=name,
-        parameters={"returns": dataclasses.asdict(returns)},
+        parameters={"returns": returns_parameters(experiment, returns_tag)},
     )
-    return Critic(name, digest, ReturnNormalizer.load(critic_dir), returns_tag, returns)
+    return Critic(name, digest, ReturnNormalizer.load(critic_dir), returns_tag, experiment.returns[returns_tag].gamma)
 
 
 def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episodes_path: Path | str) -> LabelInputs:
@@ -91,7 +91,7 @@ def load_label_inputs(experiment: Experiment, name: str, critic: Critic, episode
     episodes = load_episodes(episodes_path, open_dataset(name, config.path))
     returns_path = sidecar_path(config, name, f"returns_{critic.returns_tag}")
     values_path = sidecar_path(config, name, f"values_{critic.tag}")
-    parameters = dataclasses.asdict(critic.returns)
+    parameters = returns_parameters(experiment, critic.returns_tag)
     returns = read_sidecar(returns_path, "returns", episodes, ["return"], parameters=parameters).columns["return"]
     values = read_sidecar(values_path, "values", episodes, ["value"], inputs={"critic": critic.digest}).columns["value"]
     check_finite(values, "value", values_path, episodes)
@@ -118,7 +118,7 @@ def score(inputs: LabelInputs, critic: Critic, lookahead: int, discount_next_val
         inputs.values,
         episodes.length,
         lookahead=lookahead,
-        gamma=critic.returns.gamma,
+        gamma=critic.gamma,
         discount_next_value=discount_next_value,
         scale=scale,
     )

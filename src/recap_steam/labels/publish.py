@@ -1,7 +1,6 @@
 """Return statistics in a dataset's ``meta/stats.json``, for tools of the reference (RLinf). Nothing in this workflow reads them."""
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
+from recap_steam.labels.parameters import returns_parameters
 from recap_steam.lineage import digest_file
 from recap_steam.sidecar import read_sidecar, sidecar_path
 
@@ -30,7 +30,7 @@ def publish_stage(experiment: Experiment, dataset: str, tag: str, episodes_path:
     config = experiment.datasets[dataset]
     episodes = load_episodes(episodes_path, open_dataset(dataset, config.path))
     path = sidecar_path(config, dataset, f"returns_{tag}")
-    parameters = dataclasses.asdict(experiment.returns[tag])
+    parameters = returns_parameters(experiment, tag)
     lineage = read_sidecar(path, "returns", episodes, [], tag=tag, parameters=parameters).lineage
     update = {key: lineage.statistics[key] for key in ("return", "reward")}
     merge_stats(Path(config.path) / "meta/stats.json", update)

@@ -34,7 +34,8 @@ class RecapLabels:
         return self._frames(inputs, self._score(inputs))
 
     def facts(self, datasets: list[LabelInputs], thresholds: Thresholds) -> dict[str, Any]:
-        return {"return_max": max(float(inputs.returns.max()) for inputs in datasets)}
+        return_max = max(float(inputs.returns.max()) for inputs in datasets)
+        return {"return_max": return_max, "failure_reward": self.parameters.get("failure_reward")}  # imported returns do not say it
 
     def columns(self, inputs: LabelInputs, thresholds: Thresholds) -> dict[str, np.ndarray | str]:
         advantages = self._score(inputs)

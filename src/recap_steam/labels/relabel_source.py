@@ -18,7 +18,7 @@ from recap_steam.errors import UserError
 from recap_steam.labels.foreign import read_foreign
 from recap_steam.lineage import METADATA_KEY, Lineage, digest_file
 from recap_steam.sidecar import read_sidecar
-from recap_steam.sidecar_schemas import SCHEMAS, schema_of
+from recap_steam.sidecar_schemas import LABELS, SCHEMAS, schema_of
 
 REFERENCE = {  # what its sidecars do not say, and its tools do
     "recap": {"critic": "unknown", "pool": "all", "positive_quantile": 0.3, "discount_next_value": True, "intervention_positive": True},
@@ -125,6 +125,8 @@ def _theirs(path: Path, root: Path, dataset_type: str | None, names: list[str]) 
     name = re.sub("[^a-z0-9]+", "_", root.resolve().name.lower()).strip("_")  # as an experiment file could call it
     episodes, _ = index_dataset(open_dataset(name, root), dataset_type)
     schema = schema_of("advantages", names)
+    if schema is LABELS:
+        raise UserError(f"{path}: holds labels and nothing that they were drawn from; relabel the file with advantages that they came from")
     known = pa.schema([field for field in schema if field.name not in (*KEY_COLUMNS, "dataset_name")])
     columns = read_foreign(path, known, episodes)
     judged = np.ones(episodes.num_frames, bool)

@@ -58,6 +58,13 @@ def _returns_by_frames_left(longest: int, gamma: float, last_reward: float) -> n
     return STEP_REWARD * -np.expm1(log_discount) / (1.0 - gamma) + np.exp(log_discount) * last_reward
 
 
+def rewards_of(returns: np.ndarray, lengths: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the (F,) float32 rewards whose discounted sums are ``returns`` (F,), in row order of episodes with ``lengths`` (E,)."""
+    following = np.append(returns[1:], 0.0).astype(np.float64)
+    following[np.cumsum(lengths) - 1] = 0.0
+    return (returns - gamma * following).astype(np.float32)
+
+
 def statistics(values: np.ndarray) -> dict[str, float]:
     """Return mean, population standard deviation, minimum and maximum of ``values``, accumulated in float64."""
     return {

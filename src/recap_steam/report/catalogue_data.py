@@ -7,11 +7,12 @@ import duckdb
 
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
-from recap_steam.label_config import SteamAdvantagesConfig
+from recap_steam.label_config import AdvantagesConfig, ImportedAdvantagesConfig, SteamAdvantagesConfig
 from recap_steam.report.catalogue_sql import View, identifier, parquet, text
 from recap_steam.report.results import Results
 from recap_steam.sidecar_schemas import SCHEMAS, STEAM_ADVANTAGES
 
+METHODS = {AdvantagesConfig: "recap", SteamAdvantagesConfig: "steam", ImportedAdvantagesConfig: "imported"}
 FRAME = {"dataset": "VARCHAR", "episode_index": "BIGINT", "frame_index": "BIGINT"}
 
 
@@ -81,7 +82,7 @@ def _frames(results: Results) -> View:
 
 
 def _sidecars(results: Results, kind: str) -> View:
-    """Of every tag of a kind; advantages say the ``method`` that they come from, which decides on their columns, and values the tag of
+    """Of every tag of a kind; advantages say the ``method`` that they come from (or that they are imported), and values the tag of
     the returns that their critic learned."""
     experiment = results.experiment
     tags = {
@@ -93,7 +94,7 @@ def _sidecars(results: Results, kind: str) -> View:
     constants = {tag: {"tag": tag} for tag in tags[kind]}
     for tag, config in tags[kind].items():
         if kind == "advantages":
-            constants[tag]["method"] = "steam" if isinstance(config, SteamAdvantagesConfig) else "recap"
+            constants[tag]["method"] = METHODS[type(config)]
         if kind == "values":
             constants[tag]["returns_tag"] = config.returns_tag
     selects = {

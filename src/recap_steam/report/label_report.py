@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from recap_steam.dataset.episodes import Episodes
-from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
+from recap_steam.label_config import AdvantagesConfig, ImportedAdvantagesConfig, SteamAdvantagesConfig
 from recap_steam.labels.scores import EXPERT, ROLLOUT
 from recap_steam.report.label_statistics import Members, agreement, threshold_interval
 from recap_steam.report.results import Results
@@ -64,15 +64,22 @@ class LabelReport:
     """One tag. ``thresholds`` by pool, task text or dataset name; ``intervals``: their 95 % intervals, where they are quantiles."""
 
     tag: str
-    config: AdvantagesConfig | SteamAdvantagesConfig
+    config: AdvantagesConfig | SteamAdvantagesConfig | ImportedAdvantagesConfig
     datasets: list[LabelledDataset]
     thresholds: dict[str, float]
     intervals: dict[str, tuple[float, float]]
 
     @property
+    def imported(self) -> bool:
+        """Whether another tool made the labels: then they are all there is, and stand for scores."""
+        return isinstance(self.config, ImportedAdvantagesConfig)
+
+    @property
     def asked(self) -> float | None:
-        """The share of positive rollout frames that was asked for; None where a threshold was given."""
+        """The share of positive rollout frames that was asked for; None where a threshold was given, or nothing is known."""
         config = self.config
+        if self.imported:
+            return None
         return config.rollout_quantile if isinstance(config, SteamAdvantagesConfig) else config.positive_quantile
 
     def rollouts(self) -> list[LabelledDataset]:
@@ -89,18 +96,19 @@ def _label_report(results: Results, tag: str) -> LabelReport:
     datasets = [dataset for name in config.datasets if (dataset := _labelled(results, tag, name)) is not None]
     thresholds = results.thresholds(tag)
     intervals = {}
-    for pool, share, members in _pools(config, datasets):
+    for pool, share, members in () if tag not in results.experiment.judged_labels else _pools(config, datasets):
         if pool in thresholds and any(len(score) for score, _ in members):
             intervals[pool] = threshold_interval(members, share)
     return LabelReport(tag, config, datasets, thresholds, intervals)
 
 
 def _labelled(results: Results, tag: str, name: str) -> LabelledDataset | None:
-    labels = results.sidecar(name, "advantages", tag, ["advantage", "advantage_continuous"])
+    config, episodes = results.experiment.advantages[tag], results.episodes(name)
+    column = "advantage" if isinstance(config, ImportedAdvantagesConfig) else "advantage_continuous"
+    labels = results.sidecar(name, "advantages", tag, sorted({"advantage", column}))
     if labels is None:
         return None
-    config, episodes = results.experiment.advantages[tag], results.episodes(name)
-    positive, score = labels.columns["advantage"], labels.columns["advantage_continuous"]
+    positive, score = labels.columns["advantage"], labels.columns[column].astype(np.float64)
     judged, scores = np.ones(len(positive), bool), None
     if isinstance(config, SteamAdvantagesConfig):
         scores = results.sidecar(name, "scores", config.critic, ["look_ahead"])

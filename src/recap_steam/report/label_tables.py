@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from recap_steam.label_config import SteamAdvantagesConfig
+from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
 from recap_steam.labels.scores import EXPERT, ROLLOUT
 from recap_steam.report.label_figures import RatesOverTime
 from recap_steam.report.label_report import LabelReport, agreements
@@ -15,7 +15,7 @@ from recap_steam.report.tables import MISSING, Table, number, percent, percent_o
 def labels_table(reports: list[LabelReport]) -> Table:
     """Tags by values: parameters, thresholds and realised positive rate, over all frames and over those of rollouts."""
     rows = []
-    for report in _of_method(reports, steam=False):
+    for report in _of_method(reports, AdvantagesConfig):
         config = report.config
         asked = [str(config.advantage_lookahead_step), percent(config.positive_quantile), config.pool]
         rows.append([report.tag, config.critic, *asked, *_thresholds(report), *_realised(report)])
@@ -26,7 +26,7 @@ def labels_table(reports: list[LabelReport]) -> Table:
 def score_labels_table(results: Results, reports: list[LabelReport]) -> Table:
     """Tags by scores: the same."""
     rows = []
-    for report in _of_method(reports, steam=True):
+    for report in _of_method(reports, SteamAdvantagesConfig):
         config, critic = report.config, results.ensembles[report.config.critic]
         asked = [percent_or_missing(share) for share in (config.rollout_quantile, config.expert_quantile)]
         baseline = f"{config.baseline_lookahead or critic.k} frames" if config.subtract_baseline else "none"
@@ -69,8 +69,8 @@ def rates_over_time(reports: list[LabelReport]) -> list[RatesOverTime]:
     ]
 
 
-def _of_method(reports: list[LabelReport], steam: bool) -> list[LabelReport]:
-    return [report for report in reports if isinstance(report.config, SteamAdvantagesConfig) == steam]
+def _of_method(reports: list[LabelReport], method: type) -> list[LabelReport]:
+    return [report for report in reports if isinstance(report.config, method)]
 
 
 def _realised(report: LabelReport) -> list[str]:

@@ -74,7 +74,7 @@ def _positive_of_task(dataset: LabelledDataset, task: str) -> np.ndarray:
 
 
 def _all_equal(report: LabelReport) -> Iterator[Notice]:
-    for dataset in report.datasets:
+    for dataset in () if report.imported else report.datasets:
         if len(dataset.score) > 1 and np.ptp(dataset.score) == 0:
             yield Notice(
                 f"Labels {report.tag}: all {len(dataset.score):,} frames of {dataset.name} have the same score, {dataset.score[0]:.3g}.",

@@ -48,6 +48,10 @@ AGREEMENT = (
     "Share of equal labels on the frames of common rollouts without corrections, which are forced alike; \N{GREEK SMALL LETTER KAPPA}: "
     "Cohen's, what of it is beyond chance (0: none, 1: all)."
 )
+IMPORT = (
+    "These carry no lineage: nothing says which critic, parameters or data made them. Each of their rows was found in the dataset as it is "
+    "now, exactly once. Labels are taken as they are, without threshold; demonstrations and corrections may be negative."
+)
 POLICY = (
     "Loss: flow-matching error in normalised action units, mean over the last tenth of training; the next two are of fixed frames and "
     "noise at the last evaluation. Indicator dropped: the realised rate among the samples that could show it. Flip test: mean distance (L2 "

@@ -4,6 +4,7 @@ import numpy as np
 
 from recap_steam.config import PolicyConfig
 from recap_steam.label_config import AdvantagesConfig, SteamAdvantagesConfig
+from recap_steam.labels.parameters import IMPORTED
 from recap_steam.report.results import Results
 from recap_steam.report.tables import MISSING, Table, percent
 
@@ -42,7 +43,7 @@ def stage_table(results: Results) -> Table:
     rows = []
     for name, config in experiment.datasets.items():
         collected = f"by {config.collect.policy}, seed {config.collect.seed}" if config.collect else "given"
-        pools = {tag: item for tag, item in experiment.advantages.items() if _feeds_threshold(item, config.type)}
+        pools = {tag: item for tag, item in experiment.judged_labels.items() if _feeds_threshold(item, config.type)}
         rows.append(
             [
                 name,
@@ -71,6 +72,22 @@ def _policy_use(tag: str, policy: PolicyConfig) -> str:
 
 def _tags(section: dict, key: str, dataset: str) -> str:
     return ", ".join(tag for tag, item in section.items() if dataset in getattr(item, key)) or MISSING
+
+
+def imports_table(results: Results) -> Table:
+    """Returns and labels that another tool made, by dataset: what they are is all that is known of them."""
+    rows = []
+    for kind, stage in IMPORTED.items():
+        for tag, config in getattr(results.experiment, kind).items():
+            for name in getattr(config, "datasets", ()):
+                lineage = results.sidecar_lineage(name, kind, tag)
+                if lineage is not None and lineage.stage == stage:
+                    rows.append([kind, tag, name, _import_source(lineage.parameters["imported"]), lineage.inputs["source"][:12]])
+    return Table(["kind", "tag", "dataset", "taken from", "its digest"], rows)
+
+
+def _import_source(source: dict[str, str | None]) -> str:
+    return f"column {source['column']}" if source["sidecar"] is None else f"sidecar of tag {source['sidecar']}"
 
 
 def lineage_table(results: Results) -> Table:

@@ -77,6 +77,10 @@ class Results:
         episodes = self.episodes(dataset)
         return read_sidecar(path, kind, episodes, columns) if episodes is not None and path.exists() else None
 
+    def sidecar_lineage(self, dataset: str, kind: str, tag: str) -> Lineage | None:
+        path = self.sidecar_file(dataset, kind, tag)
+        return _lineage(path) if path.exists() else None
+
     def normalizer(self, critic: str) -> ReturnNormalizer | None:
         folder = self.root / "critics" / critic
         return ReturnNormalizer.load(folder) if (folder / NORMALIZER_FILE).exists() else None
@@ -93,7 +97,9 @@ class Results:
 
     def diagnostics(self) -> list[Path]:
         """Folders of the diagnostics that exist, by label tag and dataset."""
-        folders = [self.root / "diagnostics" / tag / name for tag, labels in self.experiment.advantages.items() for name in labels.datasets]
+        folders = [
+            self.root / "diagnostics" / tag / name for tag, labels in self.experiment.judged_labels.items() for name in labels.datasets
+        ]
         return [folder for folder in folders if any(folder.glob("*.png"))]
 
     def document(self, *parts: str) -> dict | None:
@@ -161,7 +167,7 @@ class Results:
             yield from (self.sidecar_file(dataset, kind, tag) for tag in tags for dataset in experiment.datasets)
         trained = [tag for critic in self.ensembles for tag in self.members(critic)]
         yield from (self.root / "critics" / tag / "lineage.json" for tag in (*trained, *experiment.critics))
-        yield from (self.root / "thresholds" / f"{tag}.yaml" for tag in experiment.advantages)
+        yield from (self.root / "thresholds" / f"{tag}.yaml" for tag in experiment.judged_labels)
         yield from (self.root / "policies" / tag / "lineage.json" for tag in experiment.policies)
         yield from (path for tag in experiment.evaluations for path, _, _ in self.arm_files(tag))
 

@@ -87,6 +87,7 @@ def _diagnostics(results: Results) -> list[Block]:
     for folder in results.diagnostics():
         shown = {caption: folder / name for name, caption in DIAGNOSTICS.items() if (folder / name).exists()}
         shown |= {path.stem.replace("_", " "): path for path in sorted((folder / "episodes").glob("*.png"))}
+    blocks += _table(provenance.imports_table(findings.results), "Imported, without lineage", notes.IMPORT)
         blocks.append(Block(f"How {folder.parent.name} judged {folder.name}", figures=shown, folded=True))
     return blocks
 

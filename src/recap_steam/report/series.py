@@ -26,9 +26,9 @@ def arm_points(summaries: list[ArmSummary]) -> list[ArmPoint]:
 
 
 def advantage_histograms(results: Results) -> list[ScoreHistogram]:
-    """One histogram a tag over all its datasets."""
+    """One histogram a tag over all its datasets; none of imported labels, whose threshold nothing says."""
     histograms = []
-    for tag, config in results.experiment.advantages.items():
+    for tag, config in results.experiment.judged_labels.items():
         parts: dict[str, list[np.ndarray]] = {}
         for _, advantage, groups in _labelled(results, tag, config.datasets, "advantage_continuous"):
             for group, mask in groups.items():

@@ -11,6 +11,7 @@ from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.folder import CriticCard
 from recap_steam.critics.model import ValueCritic
 from recap_steam.labels.normalizer import fit_normalizer
+from recap_steam.labels.parameters import returns_parameters
 from recap_steam.lineage import Lineage, code_digest, digest_file
 from recap_steam.references import all_datasets
 from recap_steam.sidecar import read_sidecar, sidecar_path
@@ -46,7 +47,7 @@ def train_critic_stage(
 def _read(experiment: Experiment, config: CriticConfig, name: str, episodes_dir: Path, frames_dir: Path) -> ReturnSource:
     source = Source.read(experiment, config, name, episodes_dir, frames_dir)
     path = sidecar_path(experiment.datasets[name], name, f"returns_{config.returns_tag}")
-    parameters = dataclasses.asdict(experiment.returns[config.returns_tag])
+    parameters = returns_parameters(experiment, config.returns_tag)
     returns = read_sidecar(path, "returns", source.episodes, ["return"], parameters=parameters).columns["return"]
     return ReturnSource(**vars(source), returns=returns, returns_path=path)
 
@@ -84,7 +85,7 @@ def _trainable(experiment: Experiment, config: CriticConfig, sources: dict[str, 
 def _lineage(experiment: Experiment, tag: str, sources: dict[str, ReturnSource]) -> Lineage:
     config = experiment.critics[tag]
     parameters = result_parameters(config)
-    parameters["returns"] = dataclasses.asdict(experiment.returns[config.returns_tag])
+    parameters["returns"] = returns_parameters(experiment, config.returns_tag)
     parameters["weights"] = {name: experiment.datasets[name].weight for name in config.datasets}
     parameters["camera_maps"] = {name: source.keys for name, source in sources.items()}
     inputs = {name: digest for source in sources.values() for name, digest in source.digests().items()}

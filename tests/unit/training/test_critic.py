@@ -183,7 +183,7 @@ def test_the_label_stages_accept_the_folder(files, tmp_path):
     files = dataclasses.replace(files, raw={**files.raw, "advantages": {"top": {"critic": "value", "datasets": ["rollouts"]}}})
     train_critic_stage(files.experiment, "value", files.episodes, files.frames, tmp_path / "state", tmp_path / "value")
     critic = load_critic_for_labels(files.experiment, "top", tmp_path / "value")
-    assert critic.returns.failure_reward == -10 and critic.normalizer.return_min == -21.0
+    assert critic.gamma == 1.0 and critic.normalizer.return_min == -21.0
 
 
 def test_defect_30_equal_seeds_give_equal_bytes(files, tmp_path):

@@ -1,0 +1,50 @@
+"""The check of returns and labels that are imported, before anything runs."""
+
+import os
+
+from recap_steam.config import Experiment, ProgressCriticConfig, meta_folder
+from recap_steam.errors import config_error
+from recap_steam.label_config import ImportedAdvantagesConfig, ImportedReturnsConfig
+
+
+def check_imports(experiment: Experiment, valued: dict[str, list[str]]) -> None:
+    """Check what the schema cannot see of imported returns and labels.
+
+    Args:
+        valued: by critic, the datasets that it values or scores.
+
+    Raises:
+        UserError: naming the key, what is wrong and the remedy.
+    """
+    for section in ("returns", "advantages"):
+        for tag, config in getattr(experiment, section).items():
+            if isinstance(config, ImportedReturnsConfig | ImportedAdvantagesConfig):
+                _check_source(experiment, section, tag, config)
+    for critic, datasets in valued.items():
+        _check_returns(experiment, critic, datasets)
+
+
+def _check_source(experiment: Experiment, section: str, tag: str, config: ImportedReturnsConfig | ImportedAdvantagesConfig) -> None:
+    """There is one source, it was there before, and it is no file that this workflow writes."""
+    source = config.imported
+    if (source.sidecar is None) == (source.column is None):
+        raise config_error(f"{section}.{tag}.imported", "give either sidecar or column")
+    for name in config.datasets:
+        dataset = experiment.datasets[name]
+        if dataset.collect:
+            raise config_error(f"{section}.{tag}.datasets", f"'{name}' is collected here, so there is nothing to import; remove it")
+        beside = meta_folder(name, dataset) == os.path.join(os.path.normpath(dataset.path), "meta")
+        if source.sidecar in getattr(experiment, section) and beside:
+            problem = f"{section}_{source.sidecar}.parquet of '{name}' is written by this experiment"
+            raise config_error(f"{section}.{tag}.imported.sidecar", f"{problem}; give the tag here another name than the one there")
+
+
+def _check_returns(experiment: Experiment, critic: str, datasets: list[str]) -> None:
+    """A critic finds its returns in every dataset that it learns from, is judged on or helps to label."""
+    config = experiment.critics[critic]
+    if isinstance(config, ProgressCriticConfig) or not isinstance(experiment.returns[config.returns_tag], ImportedReturnsConfig):
+        return
+    for name in datasets:
+        if name not in experiment.returns[config.returns_tag].datasets:
+            problem = f"'{config.returns_tag}' is not imported for '{name}'"
+            raise config_error(f"critics.{critic}.returns_tag", f"{problem}; add it to returns.{config.returns_tag}.datasets")
