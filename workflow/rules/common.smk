@@ -355,7 +355,6 @@ def values_slice(wildcards):
     )
 
 
-def labels_slice(tag, datasets):
 def imported_file(kind):
     """Input function: the sidecar that another tool wrote; nothing where a column is imported."""
 
@@ -386,6 +385,7 @@ def imported_listing(kind):
     return listing
 
 
+def labels_slice(tag, datasets):
     """An advantages tag and datasets with their sidecars; a progress critic's cameras are part of what its scores mean."""
     critic = EXPERIMENT.advantages[tag].critic
     if critic not in STEAM_CRITICS:

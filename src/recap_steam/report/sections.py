@@ -74,6 +74,7 @@ def _labels(findings: Findings) -> list[Block]:
         blocks.append(Block(note=notes.THRESHOLD))
     alt = "Distribution of the advantage or score by outcome, with threshold"
     blocks += _figure(findings, "advantages.png", alt, "What labels are drawn from")
+    blocks += _table(provenance.imports_table(findings.results), "Imported, without lineage", notes.IMPORT)
     blocks += _figure(findings, "positive_rate.png", "Share of positive labels by dataset and outcome", "Positive labels")
     alt = "Share of positive labels by dataset, outcome and tenth of the episode"
     blocks += _figure(findings, "positive_rate_over_time.png", alt, "Positive labels over the time of an episode", notes.OVER_TIME)
@@ -87,7 +88,6 @@ def _diagnostics(results: Results) -> list[Block]:
     for folder in results.diagnostics():
         shown = {caption: folder / name for name, caption in DIAGNOSTICS.items() if (folder / name).exists()}
         shown |= {path.stem.replace("_", " "): path for path in sorted((folder / "episodes").glob("*.png"))}
-    blocks += _table(provenance.imports_table(findings.results), "Imported, without lineage", notes.IMPORT)
         blocks.append(Block(f"How {folder.parent.name} judged {folder.name}", figures=shown, folded=True))
     return blocks
 
