@@ -48,6 +48,7 @@ bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/snakemake_dry_run.py
 	$(BIN)/python benchmarks/input_pipeline.py
 	$(BIN)/python benchmarks/steam_scores.py
+	$(BIN)/python benchmarks/videos.py
 	$(BIN)/python benchmarks/full_size_critic.py
 
 lock: .uv/.installed

@@ -74,3 +74,8 @@ def test_every_case_of_the_full_size_critic_runs_small(load):
 def test_scores_encode_each_frame_once(load, capsys):
     load("steam_scores", "--episodes", "1", "--length", "70").main()
     assert re.search(r"each frame once +\| +70 .*pair by pair +\| +138 .*at least 1\.8: met", capsys.readouterr().out, re.DOTALL)
+
+
+def test_videos_are_drawn_both_ways(load, capsys):
+    load("videos", "--length", "4", "--rounds", "1").main()
+    assert re.search(r"marker by NumPy .*every frame by Matplotlib .*times faster .*at least 5", capsys.readouterr().out, re.DOTALL)
