@@ -75,6 +75,7 @@ REPORT_FILES = {  # what `snakemake --report` calls them: category and name
     "summary.txt": None,
     "success.png": ("Evaluation", "success rates"),
     "critic_evaluation.png": ("Critic", "calibration and success"),
+    "predicted_returns.png": ("Critic", "predicted against true return"),
     "critic_training.png": ("Critic", "learning curves"),
     "ensemble_training.png": ("Critic", "learning curves of ensembles"),
     "values.png": ("Critic", "value over an episode"),

@@ -14,6 +14,7 @@ from recap_steam.report import (
     label_figures,
     label_tables,
     label_warnings,
+    predicted_returns,
     series,
     training_figures,
     verdict,
@@ -86,6 +87,7 @@ def draw_figures(
     drawings: dict[str, tuple[Callable[[Path, Any], None], Any]] = {
         "success.png": (figures.draw_success, {tag: series.arm_points(summaries) for tag, summaries in evaluations.items()}),
         "critic_evaluation.png": (training_figures.draw_critics, critic_scores.critic_curves(results)),
+        "predicted_returns.png": (predicted_returns.draw_predicted_returns, predicted_returns.predicted_returns(results)),
         "critic_training.png": (training_figures.draw_training, series.training_panels(results, "critics")),
         "ensemble_training.png": (training_figures.draw_training, series.training_panels(results, "ensembles")),
         "values.png": (training_figures.draw_values, series.value_curves(results)),

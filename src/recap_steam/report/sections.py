@@ -1,6 +1,17 @@
 """The sections of the experiment's page: which tables and figures stand where. A section without results has no blocks."""
 
-from recap_steam.report import critic_scores, ensemble_scores, label_tables, notes, provenance, run_times, series, tables, verdict
+from recap_steam.report import (
+    critic_scores,
+    ensemble_scores,
+    label_tables,
+    notes,
+    predicted_returns,
+    provenance,
+    run_times,
+    series,
+    tables,
+    verdict,
+)
 from recap_steam.report.document import Block, Section
 from recap_steam.report.findings import Findings
 from recap_steam.report.results import Results
@@ -48,6 +59,8 @@ def _value_critics(findings: Findings) -> list[Block]:
     blocks = [Block(sentences=critic_scores.gap_sentences(results), table=scores, note=notes.CRITIC)] if scores.rows else []
     alt = "Mean return by tenth of predicted value, and AUC of the value for success over the tenths of an episode"
     blocks += _figure(findings, "critic_evaluation.png", alt, "Calibration and success")
+    alt = "Histogram of predicted against true return, over all frames, by outcome and by task"
+    blocks += _figure(findings, "predicted_returns.png", alt, "Predicted against true return", predicted_returns.RULE)
     for group in ("outcome", "task"):
         blocks += _table(critic_scores.group_table(results, group), f"By {group}")
     blocks += _figure(findings, "critic_training.png", "Loss and error, held out and on training frames", "Learning curves")

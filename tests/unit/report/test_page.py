@@ -20,7 +20,7 @@ from PIL import Image
 from recap_steam.config import load_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
-from recap_steam.report import critic_scores, document, label_tables, page, provenance, series, tables
+from recap_steam.report import critic_scores, document, label_tables, page, predicted_returns, provenance, series, tables
 from recap_steam.report.groups import frame_groups
 from recap_steam.report.label_report import label_reports
 from recap_steam.report.results import Results
@@ -178,6 +178,15 @@ def test_shown_episodes_are_the_first_of_each_outcome(results):
         first = episodes.episode_index[np.flatnonzero(episodes.success == outcome)[0]]
         assert curve.title == f"{'success' if outcome else 'failure'}, heldout episode {first}"
     assert success.target[-1] == 0 and failure.target.min() >= -1
+
+
+def test_predictions_are_those_of_all_held_out_frames(results):
+    panels = {panel.title: panel for panel in predicted_returns.predicted_returns(results)}
+    assert list(panels) == ["value, held out: all frames", "value, held out: successes", "value, held out: failures"]
+    pooled, success, failure = panels.values()
+    assert np.array_equal(pooled.value, results.sidecar("heldout", "values", "value", ["value"]).columns["value"])
+    assert len(pooled.value) == len(success.value) + len(failure.value)
+    assert success.target.max() == 0 and failure.target.max() <= -40 / 79 and pooled.target.min() >= -1
 
 
 def test_frames_above_the_curve_are_those_of_its_steps(results):
