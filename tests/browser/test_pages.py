@@ -34,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The page of the small experiment, and of its datasets, one of which is broken."""
     root = tmp_path_factory.mktemp("pages")
     config = small_config()
-    config["datasets"]["broken"] = {"path": "data/broken", "type": "sft"}
+    config["datasets"]["broken"] = {"path": f"data/{'broken_' * 20}", "type": "sft"}  # a path that has no place to break
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         run_small()

@@ -38,7 +38,7 @@ def datasets_stage(experiment: Experiment, output_dir: Path) -> None:
             Section("tasks", "Tasks", _block(tasks_table(inspections))),
             Section("lengths", "Lengths", [Block(figures=figures)] if figures else []),
             Section("cameras", "Cameras", _block(cameras_table(inspections))),
-            Section("notes", "Accepted, but worth a look", _block(notes_table(inspections))),
+            Section("notes", "Notes", _block(notes_table(inspections), "Accepted, though it deserves a look.")),
         ],
     )
     for name, text in {"index.html": document.html(), "summary.txt": document.text()}.items():
@@ -50,8 +50,8 @@ def datasets_stage(experiment: Experiment, output_dir: Path) -> None:
     print(document.text())
 
 
-def _block(table: Table) -> list[Block]:
-    return [Block(table=table)] if table.rows else []
+def _block(table: Table, note: str = "") -> list[Block]:
+    return [Block(table=table, note=note)] if table.rows else []
 
 
 def _notices(item: Inspection) -> list[Notice]:

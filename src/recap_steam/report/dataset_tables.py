@@ -9,8 +9,8 @@ from recap_steam.report.tables import MISSING, Table, percent
 
 def datasets_table(inspections: list[Inspection]) -> Table:
     """One row a dataset; dashes where a defect hides the numbers."""
-    head = ["dataset", "type", "format", "episodes", "frames", "duration", "successes", "failures", "interventions"]
-    head += ["frames an episode, least to most", "tasks", "cameras", "fingerprint", "defects"]
+    head = ["dataset", "type", "format", "defects", "episodes", "frames", "duration", "successes", "failures", "interventions"]
+    head += ["frames an episode", "tasks", "cameras", "fingerprint"]
     return Table(head, [_row(item) for item in inspections])
 
 
@@ -20,13 +20,13 @@ def _row(item: Inspection) -> list[str]:
     cameras = MISSING if dataset is None else str(len(dataset.cameras))
     defects = str(len(item.defects)) if item.defects else "none"
     if episodes is None:
-        return [item.name, item.config.type, kind, *[MISSING] * 8, cameras, MISSING, defects]
+        return [item.name, item.config.type, kind, defects, *[MISSING] * 8, cameras, MISSING]
     success = int(episodes.success.sum())
     span = f"{episodes.length.min():,} to {episodes.length.max():,}"
     counts = [f"{len(episodes.length):,}", f"{episodes.num_frames:,}", duration(episodes.num_frames / dataset.fps)]
     outcomes = [f"{success:,}", f"{len(episodes.length) - success:,}", percent(episodes.interventions().mean())]
-    names = [str(len(episodes.tasks)), cameras, episodes.fingerprint[:12], defects]
-    return [item.name, item.config.type, kind, *counts, *outcomes, span, *names]
+    names = [str(len(episodes.tasks)), cameras, episodes.fingerprint[:12]]
+    return [item.name, item.config.type, kind, defects, *counts, *outcomes, span, *names]
 
 
 def tasks_table(inspections: list[Inspection]) -> Table:

@@ -54,7 +54,7 @@ def test_the_terminal_gets_the_table_and_the_defects_first(built):
     assert "no column 'is_success'" in lines[0] and lines[0].endswith("Add it, or set type: sft for demonstrations.")
     assert "has no video file" in lines[1] and "meta/info.json: not found" in lines[2]
     good = next(line.split() for line in tables.splitlines() if line.startswith("good "))
-    assert good[1:3] == ["rollout", "v3.0,"] and good[5:7] == ["3", "15"]
+    assert good[1:3] == ["rollout", "v3.0,"] and good[5:8] == ["none", "3", "15"]
 
 
 def test_the_page_holds_everything(built):
