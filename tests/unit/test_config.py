@@ -133,6 +133,10 @@ MISTAKES = {
         {"experiment": "x", "environments": {"e": ENVIRONMENT | {"image_size": "1e2"}}},
         "reads 1e2 as text: write 100 (",
     ),
+    "key of a critic's labels beside an import": (
+        {"experiment": "x", "advantages": {"a": {"imported": {"column": "good"}, "datasets": ["d"], "critic": "value"}}},
+        "advantages.a: Additional properties are not allowed ('critic' was unexpected); known keys: datasets, imported",
+    ),
     "key of the other method": (
         {"experiment": "x", "critics": {"c": STEAM | {"returns_tag": "r"}}},
         "critics.c: Additional properties are not allowed ('returns_tag' was unexpected); known keys: balance_dataset_weights, cameras,",

@@ -18,6 +18,12 @@ REPOSITORY = Path(__file__).parents[2]
 EXPERIMENT = yaml.safe_load((REPOSITORY / "tests/data/experiment.yaml").read_text())
 DRAWER = EXPERIMENT["environments"]["drawer"]
 CAMERA = "observation.images.corner2"
+GIVEN = {"path": "given", "type": "rollout"}
+
+
+def taken(name: str = "given", **source: str) -> dict[str, Any]:
+    """Returns of a dataset that was there before, imported."""
+    return {"datasets.given": GIVEN, "returns.mine": {"imported": source, "datasets": [name]}}
 
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +42,19 @@ GOOD = {
     "seeds may touch": {"evaluations.paired.seed": 3030},
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
     "a chain of policies": {"policies.recap.init_from": "start"},
+    "returns and labels from elsewhere": {
+        "datasets.given": GIVEN,
+        "returns.fail40": {"imported": {"column": "mc_return"}, "datasets": ["given"]},
+        "critics.value.datasets": ["given"],
+        "critics.value.eval_datasets": [],
+        "advantages": {"mine": {"imported": {"sidecar": "N10"}, "datasets": ["given"]}},
+        "policies.recap.datasets": ["given", "demonstrations"],
+        "policies.recap.advantage_tag": "mine",
+    },
+    "a sidecar by the same tag beside a read-only dataset": {
+        "datasets.given": GIVEN | {"sidecar_root": "sidecars"},
+        "returns.mine": {"imported": {"sidecar": "mine"}, "datasets": ["given"]},
+    },
     "demonstrations without labels": {"advantages.n5_q30.datasets": ["rollouts"]},
     "a critic and a policy without held-out data": {"critics.value.eval_datasets": [], "policies.recap.eval_datasets": []},
     "a policy with held-out data": {"policies.recap.eval_datasets": ["heldout"]},
@@ -384,6 +403,38 @@ BAD |= {
     "baseline that is not subtracted": (
         {f"{SCORES}.baseline_lookahead": 5},
         f"{SCORES}.baseline_lookahead: is only used with a baseline; remove it, or set subtract_baseline: true",
+    ),
+    "import from nowhere": (
+        taken(),
+        "returns.mine.imported: give either sidecar or column",
+    ),
+    "import from two places": (
+        taken(sidecar="a", column="b"),
+        "returns.mine.imported: give either sidecar or column",
+    ),
+    "import of a collected dataset": (
+        {"advantages.mine": {"imported": {"column": "good"}, "datasets": ["rollouts"]}},
+        "advantages.mine.datasets: 'rollouts' is collected here, so there is nothing to import; remove it",
+    ),
+    "import of an own file": (
+        taken(sidecar="fail40"),
+        "returns.mine.imported.sidecar: returns_fail40.parquet of 'given' is written by this experiment; give the tag here another name",
+    ),
+    "import over its source": (
+        taken(sidecar="mine"),
+        "returns.mine.imported.sidecar: returns_mine.parquet of 'given' is written by this experiment",
+    ),
+    "import for an unknown dataset": (
+        taken("gvien", sidecar="theirs"),
+        "returns.mine.datasets: 'gvien' is not an entry of datasets; did you mean 'given'?",
+    ),
+    "returns that are not imported everywhere": (
+        taken(sidecar="theirs") | {"critics.value.returns_tag": "mine"},
+        "critics.value.returns_tag: 'mine' is not imported for 'demonstrations'; add it to returns.mine.datasets",
+    ),
+    "imported labels that lack a dataset": (
+        {"datasets.given": GIVEN, "advantages.n5_q30": {"imported": {"column": "good"}, "datasets": ["given"]}},
+        "policies.recap.datasets: 'rollouts' has no labels of n5_q30; add it to advantages.n5_q30.datasets",
     ),
     "control of labels without labels": (
         {"policies.filtered.label_control": "shuffled"},
