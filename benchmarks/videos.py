@@ -96,7 +96,7 @@ def draw_each(curves: EpisodeCurves, images: Iterator[tuple[np.ndarray, ...]]) -
 
 def report(times: dict[str, list[float]], length: int) -> str:
     rows = [[name, f"{length / statistics.median(seconds):.0f}"] for name, seconds in times.items()]
-    head = ["two cameras of 480 x 640, encoded in H.264", "frames per CPU second"]
+    head = ["two cameras of 480 x 640, as H.264", "frames per CPU second"]
     table = tabulate(rows, head, tablefmt="github", disable_numparse=True)
     quick, slow = times.values()
     ratio = statistics.median(b / a for a, b in zip(quick, slow, strict=True))
