@@ -85,16 +85,14 @@ def _cycle_edges(graph: RuleGraph) -> Edges:
 
 
 def _layers(graph: RuleGraph, back: Edges) -> list[list[str]]:
-    """Rules by the longest way to them."""
-    depth: dict[str, int] = {}
+    """Rules by the longest way from them to the end, so that each stands right above what needs it."""
 
-    def depth_of(rule: str) -> int:
-        if rule not in depth:
-            depth[rule] = 1 + max((depth_of(start) for start, end in graph.edges - back if end == rule), default=-1)
-        return depth[rule]
+    @functools.cache
+    def height(rule: str) -> int:
+        return 1 + max((height(end) for start, end in graph.edges - back if start == rule), default=-1)
 
-    deepest = max(map(depth_of, graph.rules))
-    return [[rule for rule in graph.rules if depth[rule] == layer] for layer in range(deepest + 1)]
+    highest = max(map(height, graph.rules))
+    return [[rule for rule in graph.rules if height(rule) == highest - layer] for layer in range(highest + 1)]
 
 
 def _ordered(layers: list[list[str]], edges: Edges) -> list[list[str]]:
