@@ -28,6 +28,7 @@ SMALL = {
     **{f"policies.{tag}.{key}": value for tag in POLICIES for key, value in TRAINED.items()},
     "evaluations.paired.policies": POLICIES,
     "evaluations.paired.num_episodes": 2,
+    "diagnostics.num_episodes": 1,
 }
 
 
@@ -61,7 +62,16 @@ def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     summary = (report / "summary.txt").read_text()
     assert "of 2 initial states" in summary
     assert "positive, indicator shown" in summary and "on training frames, gap " in summary
-    figures = ("success", "critic_evaluation", "critic_training", "values", "advantages", "positive_rate", "policy_training")
+    figures = (
+        "success",
+        "critic_evaluation",
+        "predicted_returns",
+        "critic_training",
+        "values",
+        "advantages",
+        "positive_rate",
+        "policy_training",
+    )
     assert all((report / f"{name}.png").stat().st_size > 10_000 for name in figures)
     drawn = re.findall(r'data-edge="(\w+ \w+)"', page)
     assert {"train_critic compute_values", "compute_scores compute_threshold", "train_policy collect_dataset"} <= {*drawn}
@@ -100,8 +110,19 @@ def test_a_second_run_does_nothing(finished: Tree):
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
     changed = small({"advantages.n5_q30.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
     _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))
-    once = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 2, "train_policy": 2, "evaluate_policy": 2}
+    once = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 4, "train_policy": 2, "evaluate_policy": 2}
     assert {rule: jobs.count(rule) for rule in jobs} == once | {"build_report": 1, "all": 1}
+
+
+def test_videos_are_of_the_chosen_episodes_and_of_any_other(finished: Tree):
+    other = "results/small/videos/n5_q30/rollouts/episode_000003.mp4"
+    _, jobs = run(finished, "videos", other, "--configfile", str(finished.path / "changed.yaml"))
+    made = {str(path.relative_to(finished.path)) for path in (finished.path / "results/small/videos").rglob("*.mp4")}
+    chosen = {f"{tag}/{name}" for tag in ("n5_q30", "steam_q30") for name in ("demonstrations", "rollouts")}
+    assert {str(Path(path).parent).removeprefix("results/small/videos/") for path in made} == chosen
+    assert jobs.count("choose_episodes") == 2 and jobs.count("render_video") == len(made) == len(chosen) + (len(made) > len(chosen))
+    assert other in made and all((finished.path / path).stat().st_size > 1000 for path in made)
+    assert all(len(list((finished.path / f"results/small/diagnostics/{folder}/episodes").iterdir())) == 1 for folder in chosen)
 
 
 def test_publishing_for_the_reference_is_an_explicit_target(finished: Tree):
