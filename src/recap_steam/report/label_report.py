@@ -13,6 +13,7 @@ from recap_steam.labels.scores import EXPERT, ROLLOUT
 from recap_steam.report.label_statistics import Members, agreement, threshold_interval
 from recap_steam.report.results import Results
 
+Labels = AdvantagesConfig | SteamAdvantagesConfig | ImportedAdvantagesConfig
 TENTHS = 10  # of an episode's time
 
 
@@ -64,7 +65,7 @@ class LabelReport:
     """One tag. ``thresholds`` by pool, task text or dataset name; ``intervals``: their 95 % intervals, where they are quantiles."""
 
     tag: str
-    config: AdvantagesConfig | SteamAdvantagesConfig | ImportedAdvantagesConfig
+    config: Labels
     datasets: list[LabelledDataset]
     thresholds: dict[str, float]
     intervals: dict[str, tuple[float, float]]
@@ -96,7 +97,7 @@ def _label_report(results: Results, tag: str) -> LabelReport:
     datasets = [dataset for name in config.datasets if (dataset := _labelled(results, tag, name)) is not None]
     thresholds = results.thresholds(tag)
     intervals = {}
-    for pool, share, members in () if tag not in results.experiment.judged_labels else _pools(config, datasets):
+    for pool, share, members in _pools(config, datasets):
         if pool in thresholds and any(len(score) for score, _ in members):
             intervals[pool] = threshold_interval(members, share)
     return LabelReport(tag, config, datasets, thresholds, intervals)
@@ -119,8 +120,10 @@ def _labelled(results: Results, tag: str, name: str) -> LabelledDataset | None:
     return LabelledDataset(name, results.experiment.datasets[name].type, episodes, positive, score, judged, above)
 
 
-def _pools(config: AdvantagesConfig | SteamAdvantagesConfig, datasets: list[LabelledDataset]) -> Iterator[tuple[str, float, Members]]:
-    """(name, share of positives, frames) of every pool whose quantile is a threshold."""
+def _pools(config: Labels, datasets: list[LabelledDataset]) -> Iterator[tuple[str, float, Members]]:
+    """(name, share of positives, frames) of every pool whose quantile is a threshold; none of imported labels."""
+    if isinstance(config, ImportedAdvantagesConfig):
+        return
 
     def members(chosen: Callable[[LabelledDataset], np.ndarray]) -> Members:
         return [(dataset.score[mask], dataset.episode[mask]) for dataset in datasets if (mask := chosen(dataset) & dataset.judged).any()]
