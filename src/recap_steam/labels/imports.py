@@ -48,7 +48,7 @@ def import_stage(experiment: Experiment, kind: str, dataset: str, tag: str, epis
     are kept, of any other source the labels alone; rewards that a source lacks follow from its returns.
 
     Raises:
-        UserError: a source that is missing, broken, of another version of the dataset or of another type; returns of another gamma.
+        UserError: a source that is missing, broken, of another type or version of the dataset; returns of another gamma or above 0.
     """
     source = open_dataset(dataset, experiment.datasets[dataset].path)
     episodes = load_episodes(episodes_path, source)
@@ -100,21 +100,30 @@ def _returns(found: Found, episodes: Episodes, gamma: float) -> dict[str, np.nda
     """Columns of a returns sidecar.
 
     Raises:
-        UserError: returns that do not follow from the source's rewards; labels would be made of wrong sums.
+        UserError: returns above 0, which a critic's scale does not hold; or returns that do not follow from the source's rewards, so
+            that labels would be made of wrong sums.
     """
     returns = found.columns["return"]
+    if (returns > 0).any():
+        row = int(np.argmax(returns > 0))
+        place = f"{found.place}: {_frame(episodes, row)}"
+        raise UserError(f"{place}: the return {returns[row]:g} is above 0, the best here; write returns as what is left to lose, at most 0")
     expected = rewards_of(returns, episodes.length, gamma)
     rewards = found.columns.get("reward", expected)
     off = np.abs(rewards - expected) > 1e-6 * np.abs(returns).max() + 1e-4  # what float32 sums may differ by
     if off.any():
         row = int(np.argmax(off))
-        episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
         raise UserError(
-            f"{found.place}: episode {episode}, frame {frame}: the return is not the reward and {gamma:g} times the next return; "
+            f"{found.place}: {_frame(episodes, row)}: the return is not the reward and {gamma:g} times the next return; "
             "set gamma to the discount that they were made with"
         )
     prompts = pa.DictionaryArray.from_arrays(to_arrow(episodes.prompt_codes()), text_array(episodes.tasks))
     return {"return": returns, "reward": rewards, "prompt": prompts}
+
+
+def _frame(episodes: Episodes, row: int) -> str:
+    episode, frame = (int(key[0]) for key in episodes.frame_keys(row, row + 1))
+    return f"episode {episode}, frame {frame}"
 
 
 def _labels(found: Found, dataset: str) -> dict[str, np.ndarray | str]:

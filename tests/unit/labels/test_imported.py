@@ -175,6 +175,7 @@ BROKEN = {
     "other integers": ("advantages", set_column("advantage", lambda column: column + 1), r"'advantage' is 2, expected 0 or 1"),
     "no labels": ("advantages", lambda table: table.drop_columns(["advantage"]), "no column 'advantage'"),
     "no returns": ("returns", lambda table: table.drop_columns(["return"]), "no column 'return'"),
+    "returns above 0": ("returns", set_column("return", lambda column: column + 20), "the return 16 is above 0, the best here"),
     "returns of another sum": ("returns", set_column("reward", lambda column: column * 0.5), "set gamma to the discount"),
 }
 
