@@ -14,7 +14,7 @@ PACKAGE = REPOSITORY / "src/recap_steam"
 SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("errors", "files", "background", "lineage", "schema", "records"),
+    *("errors", "accelerators", "files", "background", "lineage", "schema", "records"),
     *("model_config", "label_config", "config", "model_checks", "steam_checks", "references"),
     *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
     *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),

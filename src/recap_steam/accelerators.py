@@ -1,0 +1,69 @@
+"""Accelerators by name: what Slurm, the environment and torch call them, and what differs between them.
+
+No other file names one: a new accelerator is a new entry here.
+"""
+
+import dataclasses
+
+NONE = "none"  # the name that stands for CPU nodes of a cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+    """One kind of accelerator.
+
+    Attributes:
+        device_type: torch's word for it, as in ``torch.device(device_type)``.
+        gres: Slurm's word for it (generic resource).
+        gres_resources: further resources of a job with such a gres, in the words of Snakemake's Slurm plugin.
+        visible_devices: environment variable that limits a process to some devices of its node, by comma-separated indices.
+        slurm_sets_visible_devices: whether Slurm sets that variable in a job.
+    """
+
+    device_type: str
+    gres: str
+    gres_resources: dict[str, int]
+    visible_devices: str
+    slurm_sets_visible_devices: bool
+
+
+ACCELERATORS = {
+    "cuda": Accelerator(
+        device_type="cuda",
+        gres="gpu",
+        gres_resources={"tasks_per_gpu": 0},  # else the plugin asks for a task per GPU; torchrun starts the processes
+        visible_devices="CUDA_VISIBLE_DEVICES",
+        slurm_sets_visible_devices=True,
+    ),
+    "ascend": Accelerator(
+        device_type="npu",
+        gres="npu",
+        gres_resources={},
+        visible_devices="ASCEND_RT_VISIBLE_DEVICES",
+        slurm_sets_visible_devices=False,
+    ),
+}
+
+
+def of_device(device_type: str) -> Accelerator | None:
+    """Return the accelerator that torch calls ``device_type``; None for the CPU and for devices without an entry here."""
+    return next((accelerator for accelerator in ACCELERATORS.values() if accelerator.device_type == device_type), None)
+
+
+def resources(accelerator: str, model: str | None, devices: int, nodes: int) -> dict[str, str | int]:
+    """Return what a job asks of Slurm, in the words of Snakemake's Slurm plugin: ``devices`` accelerators on each of ``nodes`` nodes.
+
+    A job of one node is one task, which starts its own processes. A job of several is one task a node: it starts them itself by ``srun``
+    (the plugin's word for that is mpi), once the plugin has given it all nodes.
+
+    Args:
+        accelerator: name in ``ACCELERATORS``, or ``NONE`` for CPU nodes.
+        model: the cluster's name (gres type) of the model of accelerator to use; None: any.
+    """
+    asked: dict[str, str | int] = {"nodes": nodes}
+    if accelerator != NONE:
+        known = ACCELERATORS[accelerator]
+        asked |= {"gres": ":".join(filter(None, (known.gres, model, str(devices)))), **known.gres_resources}
+    if nodes > 1:
+        asked |= {"tasks": nodes, "mpi": "srun"}
+    return asked
