@@ -1,4 +1,7 @@
-"""The whole workflow on a small simulation: every rule for real, then nothing to do, then a label change and what reads labels."""
+"""The whole workflow on a small simulation: every rule for real, then nothing to do, then a label change and what reads labels.
+
+All of it without network: nothing but packages is ever fetched, and these are there.
+"""
 
 import os
 import re
@@ -10,8 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.network import cut_off, watched
 from tests.workflow.tree import Tree, copy_workflow, demo_with
 
+NETWORK_LOG = "network.log"
 POLICIES = ["start", "filtered", "recap", "steam"]  # without the controls, which differ in their labels only
 TRAINED = {"model.image_size": 32, "max_steps": 4, "global_batch_size": 8}
 SMALL = {
@@ -38,8 +43,8 @@ def small(changes: dict[str, Any]) -> dict[str, Any]:
 
 def run(tree: Tree, *arguments: str) -> tuple[str, list[str]]:
     """Run Snakemake as a user does. Returns what it printed and the rules of the jobs that it finished, sorted."""
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl"}
+    command = cut_off([sys.executable, "-m", "snakemake", *arguments, "--cores", "2"])
+    environment = watched({**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl"}, tree.path / NETWORK_LOG)
     done = subprocess.run(command, cwd=tree.path, env=environment, capture_output=True, text=True)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
@@ -63,6 +68,11 @@ def test_the_whole_workflow_ends_in_a_report(finished: Tree):
     assert "positive, indicator shown" in summary and "on training frames, gap " in summary
     figures = ("success", "critic_evaluation", "critic_training", "values", "advantages", "positive_rate", "policy_training")
     assert all((report / f"{name}.png").stat().st_size > 10_000 for name in figures)
+
+
+def test_no_stage_asked_the_network(finished: Tree):
+    log = finished.path / NETWORK_LOG
+    assert not log.exists(), log.read_text()
 
 
 @pytest.mark.parametrize("tag", ["n5_q30", "steam_q30"])
