@@ -17,7 +17,7 @@ ROOMS = (
     *("errors", "accelerators", "files", "background", "lineage", "schema", "records"),
     *("model_config", "label_config", "config", "model_checks", "steam_checks", "references"),
     *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
-    *("tokenizer", "devices", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
+    *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
 )
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")
 HEAVY = ("torch", "lerobot", "transformers", "mujoco", "metaworld")

@@ -96,7 +96,7 @@ def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_g
         "--state-dir": tmp_path / "state2",
         "--output": tmp_path / "two.parquet",
     }
-    command = [sys.executable, "-m", "recap_steam.launch", "--standalone", "--nproc-per-node", "2", launcher]
+    command = [sys.executable, "-m", "recap_steam.launch", "--devices", "2", "--threads", "2", launcher]
     words = [str(word) for word in (*command, *(word for pair in arguments.items() for word in pair))]
     done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
