@@ -51,7 +51,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, devices.distributed():
         data = prepare(Path(folder), args.smoke)
-        print(f"{device_name()}, torch {torch.__version__}, {machine()}\n", flush=True)
+        print(f"{devices.name()}, torch {torch.__version__}, {machine()}\n", flush=True)
         checks = run(data, args.smoke)
     print("\n".join(line for line, _ in checks))
     if not all(met for _, met in checks):
@@ -159,11 +159,6 @@ def print_value_pass(critic: CriticTraining) -> None:
     started = time.perf_counter()
     evaluate_rows(saved, frames, range(FRAMES))
     print(f"value pass: {FRAMES / (time.perf_counter() - started):.0f} frames/s, {len(CAMERAS)} cameras\n", flush=True)
-
-
-def device_name() -> str:
-    here = devices.device()
-    return "CPU" if here.type == "cpu" else torch.get_device_module(here).get_device_name(here)
 
 
 if __name__ == "__main__":

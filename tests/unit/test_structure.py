@@ -14,12 +14,12 @@ PACKAGE = REPOSITORY / "src/recap_steam"
 SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    *("errors", "accelerators", "files", "background", "lineage", "schema", "records"),
+    *("errors", "accelerators", "files", "background", "lineage", "rates", "schema", "records"),
     *("model_config", "label_config", "config", "model_checks", "steam_checks", "references"),
     *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
-    *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "simulation", "report"),
+    *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "simulation", "report", "costs"),
 )
-CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report")
+CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report", "costs")
 HEAVY = ("torch", "lerobot", "transformers", "mujoco", "metaworld")
 # Package indices, download hosts and folders of one machine; written so that this file does not contain what it looks for.
 HOST = re.compile("|".join([r"\bpy" + r"pi\.", "python" + r"hosted\.", r"\bdownload" + r"\.\w+\.", "/wo" + "rk/", "/ro" + "ot/"]), re.I)

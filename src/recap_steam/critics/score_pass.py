@@ -14,7 +14,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from recap_steam import devices
+from recap_steam import devices, rates
 from recap_steam.background import ahead
 from recap_steam.config import Experiment, ProgressCriticConfig
 from recap_steam.critics.folder import SavedCritic
@@ -59,7 +59,12 @@ def scores_stage(
         frames = critic_frames(ensemble, episodes, frames_path, keys)
         inputs["frames"] = frames.cache.digest
         lineage = Lineage("compute_scores", tag, episodes.fingerprint, _parameters(ensemble.card, keys), inputs, {}, code_digest(__name__))
-        scores = Pass("scores", "ensemble_signed_score", lambda rows: score_rows(ensemble, frames, episodes, rows))
+        scores = Pass(
+            kind="scores",
+            summary="ensemble_signed_score",
+            evaluate=lambda rows: score_rows(ensemble, frames, episodes, rows),
+            work=lambda: rates.pass_work(rates.trained_model(folder), len(ensemble.card.cameras), ensemble.card.ensemble_size),
+        )
         scores.run(ensemble.model, episodes, lineage, state_dir, output)
 
 

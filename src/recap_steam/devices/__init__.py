@@ -9,11 +9,12 @@ from recap_steam.devices.accelerator import (
     device,
     fused_optimizer,
     local_rank,
+    name,
     peak_flops,
     peak_memory,
     seed,
 )
-from recap_steam.devices.processes import all_sum, broadcast, distributed, exclusive, gather, is_main, on_main, rank, world_size
+from recap_steam.devices.processes import all_sum, broadcast, distributed, exclusive, gather, is_main, on_main, rank, sigterm, world_size
 from recap_steam.devices.sharding import blueprint, gathered, shard, whole
 
 __all__ = [
@@ -30,12 +31,14 @@ __all__ = [
     "gathered",
     "is_main",
     "local_rank",
+    "name",
     "on_main",
     "peak_flops",
     "peak_memory",
     "rank",
     "seed",
     "shard",
+    "sigterm",
     "whole",
     "world_size",
 ]
