@@ -7,11 +7,19 @@ import resource
 import numpy as np
 import torch
 
+from recap_steam.rates import CPU
+
 
 def device() -> torch.device:
     """Return this process's accelerator, or the CPU where there is none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, local_rank())
+
+
+def name() -> str:
+    """What the device calls itself; ``CPU`` where there is no accelerator."""
+    here = device()
+    return CPU if here.type == "cpu" else torch.get_device_module(here).get_device_name(here)
 
 
 def local_rank() -> int:
@@ -66,8 +74,4 @@ _PEAK_FLOPS = {
 
 def peak_flops() -> float | None:
     """This device's dense bf16 FLOP/s on paper; None where it is not known."""
-    here = device()
-    if here.type == "cpu":
-        return None
-    name = torch.get_device_module(here).get_device_name(here)
-    return next((peak for pattern, peak in _PEAK_FLOPS.items() if re.fullmatch(pattern, name)), None)
+    return next((peak for pattern, peak in _PEAK_FLOPS.items() if re.fullmatch(pattern, name())), None)
