@@ -65,12 +65,13 @@ class Throughput:
             data_wait_s: time that this process waited for data, in all.
             step_flops: floating-point operations of the model in one step of this process.
         """
-        self._first = self._first or (time.monotonic(), step)
+        now = time.monotonic()
+        self._first = self._first or (now, step)
         then, then_step, then_wait = self._printed
-        elapsed = max(time.monotonic() - then, 1e-9)
+        elapsed = max(now - then, 1e-9)
         if elapsed < PROGRESS_INTERVAL_S and step < self.total:
             return {}
-        self._printed = (time.monotonic(), step, data_wait_s)
+        self._printed = (now, step, data_wait_s)
         rate = (step - then_step) / elapsed
         found = {
             "time/steps_per_second": rate,
