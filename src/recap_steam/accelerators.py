@@ -18,6 +18,7 @@ class Accelerator:
         gres_resources: further resources of a job with such a gres, in the words of Snakemake's Slurm plugin.
         visible_devices: environment variable that limits a process to some devices of its node, by comma-separated indices.
         slurm_sets_visible_devices: whether Slurm sets that variable in a job.
+        environment: variables that processes get where the user has not set them (docs/training.md, "Environment").
     """
 
     device_type: str
@@ -25,6 +26,7 @@ class Accelerator:
     gres_resources: dict[str, int]
     visible_devices: str
     slurm_sets_visible_devices: bool
+    environment: dict[str, str]
 
 
 ACCELERATORS = {
@@ -34,6 +36,7 @@ ACCELERATORS = {
         gres_resources={"tasks_per_gpu": 0},  # else the plugin asks for a task per GPU; torchrun starts the processes
         visible_devices="CUDA_VISIBLE_DEVICES",
         slurm_sets_visible_devices=True,
+        environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},  # batches differ in size; fixed segments break into pieces
     ),
     "ascend": Accelerator(
         device_type="npu",
@@ -41,6 +44,10 @@ ACCELERATORS = {
         gres_resources={},
         visible_devices="ASCEND_RT_VISIBLE_DEVICES",
         slurm_sets_visible_devices=False,
+        environment={
+            "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True",  # as for CUDA
+            "HCCL_CONNECT_TIMEOUT": "1800",  # s; processes meet when process 0 has read the model, which its 120 s are too short for
+        },
     ),
 }
 

@@ -6,6 +6,7 @@ to save a large state), and leaves the last word to the script's own error line 
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -14,11 +15,13 @@ from types import FrameType
 
 import psutil
 import torch
+from torch.distributed import DistError
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
 from recap_steam import slurm
-from recap_steam.accelerators import ACCELERATORS, of_device
+from recap_steam.accelerators import ACCELERATORS, Accelerator, of_device
 from recap_steam.errors import UserError, run_main
 
 LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # Slurm's end of time or preemption; Ctrl-C; a lost terminal
@@ -31,11 +34,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True, help="CPUs per node, shared by its processes")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="script and its arguments")
     args = parser.parse_args()
-    if args.nodes != slurm.step_nodes():
+    if args.nodes > 1 and args.nodes != slurm.step_nodes():
         _once_per_node(args.nodes, args.threads)
     _set_environment(args.devices, args.threads)
-    _require_devices(args.devices)
-    sys.exit(_torchrun(["--nproc-per-node", str(args.devices), *_rendezvous(args.nodes), *args.script]))
+    _check_devices(args.devices)
+    sys.exit(_torchrun(args.nodes, ["--nproc-per-node", str(args.devices), *args.script]))
 
 
 def _once_per_node(nodes: int, threads: int) -> None:
@@ -47,45 +50,74 @@ def _once_per_node(nodes: int, threads: int) -> None:
 
 
 def _set_environment(devices: int, threads: int) -> None:
-    """What the processes inherit; a user's own values stay, but for threads, which Snakemake sets as if there were one process."""
+    """What the processes inherit. A user's own values stay, but for threads, which Snakemake sets as for one process."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = str(max(threads // devices, 1))
-    for accelerator in ACCELERATORS.values():
-        if slurm.allocated() and not accelerator.slurm_sets_visible_devices and accelerator.visible_devices not in os.environ:
-            if indices := slurm.granted(accelerator.gres):
+    if not any(accelerator.visible_devices in os.environ for accelerator in ACCELERATORS.values()):
+        for accelerator in ACCELERATORS.values():
+            if not accelerator.slurm_sets_visible_devices and (indices := slurm.granted(accelerator.gres)):
                 os.environ[accelerator.visible_devices] = ",".join(map(str, indices))
+    if accelerator := _accelerator():
+        for variable, value in accelerator.environment.items():
+            os.environ.setdefault(variable, value)
 
 
-def _require_devices(devices: int) -> None:
-    """Say in one line when the processes will not find their devices."""
+def _accelerator() -> Accelerator | None:
+    """The accelerator that torch sees here; None for none, and for one that we know nothing about."""
     device = torch.accelerator.current_accelerator(check_available=True)
-    if device is not None and (visible := torch.accelerator.device_count()) < devices:
-        raise UserError(f"launch: {devices} devices are asked for and {visible} are visible; lower `devices` or free the others")
+    return None if device is None else of_device(device.type)
+
+
+def _check_devices(devices: int) -> None:
+    """Say it where the processes would not find their devices, or could take those of another job."""
+    if not torch.accelerator.is_available():
+        for accelerator in ACCELERATORS.values():
+            if given := os.environ.get(accelerator.visible_devices):
+                print(f"launch: {accelerator.visible_devices}={given}, but torch sees no device: computing on the CPU", file=sys.stderr)
+        return
+    accelerator, visible = _accelerator(), torch.accelerator.device_count()
+    if visible < devices:
+        raise UserError(
+            f"launch: {devices} devices are asked for and {visible} visible; set `devices` to at most {visible}, or free others"
+        )
+    if accelerator and slurm.allocated() and accelerator.visible_devices not in os.environ:
+        raise UserError(
+            f"launch: Slurm does not say which devices are this job's; make scontrol available here and give their files in gres.conf, "
+            f"or set {accelerator.visible_devices}"
+        )
+
+
+def _torchrun(nodes: int, arguments: list[str]) -> int:
+    """Run torchrun on this node; return 0, or the status of the first process that failed."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    where = _rendezvous(nodes)
+    leave = _Leave()
+    for number in LEAVE:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, leave)
+    try:
+        run(parse_args(["--signals-to-handle", "SIGQUIT", *where, *arguments]))
+    except ChildFailedError as error:
+        code = min(error.failures.values(), key=_order).exitcode
+        if code > 0:
+            return code
+        if not leave.told or slurm.node() == 0:  # what all nodes were told, one says
+            print(_killed(-code), file=sys.stderr)
+        return 128 - code
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    except DistError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"launch: the {nodes} nodes did not meet ({reason}); see that they reach each other, and run again") from None
+    return 0
 
 
 def _rendezvous(nodes: int) -> list[str]:
     """torchrun's arguments for where its processes meet."""
     if nodes == 1:
         return ["--standalone"]
-    place = slurm.meeting()
-    return ["--nnodes", str(nodes), "--node-rank", str(place.node), "--master-addr", place.address, "--master-port", str(place.port)]
-
-
-def _torchrun(arguments: list[str]) -> int:
-    """Run torchrun; return 0, or the status of the first process that failed."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    leave = _Leave()
-    for number in LEAVE:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, leave)
-    try:
-        run(parse_args(["--signals-to-handle", "SIGQUIT", *arguments]))
-    except ChildFailedError as error:
-        code = min(error.failures.values(), key=_order).exitcode
-        if code < 0:
-            print(_killed(-code), file=sys.stderr)  # it could not speak for itself
-        return code if code > 0 else 128 - code
-    return 0
+    address, port = slurm.meeting_point()
+    return ["--nnodes", str(nodes), "--node-rank", str(slurm.node()), "--master-addr", address, "--master-port", str(port)]
 
 
 class _Leave:
@@ -102,12 +134,13 @@ class _Leave:
             sys.exit(128 + number)
         self.told = True
         for process in processes:
-            process.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
 
 
-def _order(failure: ProcessFailure) -> tuple[int, bool, bool]:
-    """Time of the end in s; in the same second, torchrun's own SIGTERM to the others comes last, and their lost connection after a kill."""
-    return failure.timestamp, failure.exitcode == -signal.SIGTERM, failure.exitcode > 0
+def _order(failure: ProcessFailure) -> tuple[bool, int, bool]:
+    """What ended the job comes first: not SIGTERM, which torchrun and Slurm send to all; in the same second, not connections lost to it."""
+    return failure.exitcode == -signal.SIGTERM, failure.timestamp, failure.exitcode > 0
 
 
 def _killed(number: int) -> str:

@@ -3,23 +3,14 @@
 Slurm says some of it in environment variables and the rest through ``scontrol``.
 """
 
-import dataclasses
 import os
 import re
+import shutil
 import subprocess
 
 from recap_steam.errors import UserError
 
 PORTS = range(20000, 32000)  # below those that Linux gives to outgoing connections
-
-
-@dataclasses.dataclass(frozen=True)
-class Meeting:
-    """Where the processes of a job of several nodes meet: at the first node."""
-
-    node: int  # this node, counted from 0
-    address: str
-    port: int
 
 
 def allocated() -> bool:
@@ -40,29 +31,32 @@ def task_per_node(nodes: int, threads: int) -> list[str]:
     return ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={threads}", "--kill-on-bad-exit=1"]
 
 
-def meeting() -> Meeting:
-    """Where the nodes of this step meet."""
+def node() -> int:
+    """Number of this node in the step, from 0; 0 outside of any."""
+    return int(os.environ.get("SLURM_NODEID", "0"))
+
+
+def meeting_point() -> tuple[str, int]:
+    """Address and port at which the nodes of this step meet: on its first node."""
     first = _hosts(os.environ["SLURM_STEP_NODELIST"])[0]
     address = re.search(r"\bNodeAddr=(\S+)", _scontrol("-o", "show", "node", first))
-    return Meeting(
-        node=int(os.environ["SLURM_NODEID"]),
-        address=address[1] if address else first,
-        port=PORTS[int(os.environ["SLURM_JOB_ID"]) % len(PORTS)],
-    )
+    return address[1] if address else first, PORTS[int(os.environ["SLURM_JOB_ID"]) % len(PORTS)]
 
 
 def granted(gres: str) -> list[int] | None:
-    """Indices of the devices of kind ``gres`` (``npu``) that this job has on this node; None where Slurm does not say."""
-    node = os.environ["SLURMD_NODENAME"]
+    """Indices of this job's devices of kind ``gres`` (Slurm's word) on this node; None where it has none, or Slurm cannot say."""
+    if not allocated() or shutil.which("scontrol") is None:
+        return None
+    name = os.environ["SLURMD_NODENAME"]
     for line in _scontrol("show", "job", "-d", os.environ["SLURM_JOB_ID"]).splitlines():
         nodes = re.search(r"\bNodes=(\S+) CPU_IDs=", line)
-        if nodes and node in _hosts(nodes[1]):
+        if nodes and name in _hosts(nodes[1]):
             return device_indices(line, gres)
     return None
 
 
 def device_indices(line: str, gres: str) -> list[int] | None:
-    """Indices in a node's line of ``scontrol show job -d``: ``GRES=npu:910b:3(IDX:0-1,4)``; None where it has none of that kind.
+    """Indices in a node's line of ``scontrol show job -d``: ``GRES=gpu:h200:3(IDX:0-1,4)``; None where it has none of that kind.
 
     A node whose ``gres.conf`` gives a count but no files has no indices: ``(CNT:3)``.
     """
