@@ -19,6 +19,11 @@ class Accelerator:
         visible_devices: environment variable that limits a process to some devices of its node, by comma-separated indices.
         slurm_sets_visible_devices: whether Slurm sets that variable in a job.
         environment: variables that processes get where the user has not set them (docs/training.md, "Environment").
+        fused_optimizer: whether torch's fused AdamW runs there.
+        compile_backend: of ``torch.compile``; None: nothing compiles there.
+        copies_ahead: whether a copy from ordinary host memory, which is not page-locked, may be left to run: at its return that memory is
+            no longer needed.
+        peak_flops: dense bf16 FLOP/s with fp32 accumulation, by a pattern of the device's own name, from data sheets.
     """
 
     device_type: str
@@ -27,6 +32,10 @@ class Accelerator:
     visible_devices: str
     slurm_sets_visible_devices: bool
     environment: dict[str, str]
+    fused_optimizer: bool
+    compile_backend: str | None
+    copies_ahead: bool
+    peak_flops: dict[str, float]
 
 
 ACCELERATORS = {
@@ -37,6 +46,19 @@ ACCELERATORS = {
         visible_devices="CUDA_VISIBLE_DEVICES",
         slurm_sets_visible_devices=True,
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},  # batches differ in size; fixed segments break into pieces
+        fused_optimizer=True,
+        compile_backend="inductor",
+        copies_ahead=True,  # the driver copies that memory into its own first
+        # NVIDIA's data sheets (A100, H100, H200, L40S, and the Ada white paper); where those count sparsity, half of what they say.
+        peak_flops={
+            r"NVIDIA A100\b.*": 312e12,
+            r"NVIDIA H100 PCIe": 756.5e12,
+            r"NVIDIA H100 NVL": 835.5e12,
+            r"NVIDIA H100 80GB HBM3": 989.5e12,
+            r"NVIDIA H200": 989.5e12,
+            r"NVIDIA L40S": 362.05e12,
+            r"NVIDIA GeForce RTX 4090": 165.2e12,
+        },
     ),
     "ascend": Accelerator(
         device_type="npu",
@@ -48,6 +70,11 @@ ACCELERATORS = {
             "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True",  # as for CUDA
             "HCCL_CONNECT_TIMEOUT": "1800",  # s; processes meet when process 0 has read the model, which its 120 s are too short for
         },
+        # docs/ascend.md says where each of these is documented
+        fused_optimizer=True,
+        compile_backend=None,
+        copies_ahead=False,  # the copy is queued with the address alone
+        peak_flops={},  # no data sheet gives them by these names
     ),
 }
 

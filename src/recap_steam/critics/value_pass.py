@@ -61,7 +61,6 @@ def evaluate_rows(critic: SavedCritic, frames: CriticFrames, rows: range) -> dic
     batches = (frames.batch(np.arange(start, min(start + BATCH_FRAMES, rows.stop))) for start in starts)
     parts = []
     for batch in ahead(batches, PREFETCHED_BATCHES):
-        batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
         with torch.no_grad(), devices.autocast():
-            parts.append(describe(critic.model(*model_inputs(batch)), critic.card.architecture.support))
+            parts.append(describe(critic.model(*model_inputs(devices.to_device(batch))), critic.card.architecture.support))
     return {column: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for column, name in COLUMNS.items()}

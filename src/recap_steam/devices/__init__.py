@@ -1,6 +1,7 @@
 """Devices and processes: the only place that knows the accelerator, the process group and torch's random state.
 
-Everything goes through ``torch.accelerator``, so CUDA, Ascend and CPU run the same code.
+Everything goes through ``torch.accelerator``, and what differs between accelerators through the table of ``recap_steam.accelerators``, so
+CUDA, Ascend and CPU run the same code.
 """
 
 from recap_steam.devices.accelerator import (
@@ -13,6 +14,7 @@ from recap_steam.devices.accelerator import (
     peak_flops,
     peak_memory,
     seed,
+    to_device,
 )
 from recap_steam.devices.processes import all_sum, broadcast, distributed, exclusive, gather, is_main, on_main, rank, sigterm, world_size
 from recap_steam.devices.sharding import blueprint, gathered, shard, whole
@@ -39,6 +41,7 @@ __all__ = [
     "seed",
     "shard",
     "sigterm",
+    "to_device",
     "whole",
     "world_size",
 ]

@@ -145,7 +145,7 @@ class Trainer:
         count = len(self.plan.micro_batches)
         for _ in range(count):
             started = time.monotonic()
-            batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
+            batch = devices.to_device(next(batches))
             self.data_wait_s += time.monotonic() - started
             with self._counted_once():
                 with devices.autocast():
