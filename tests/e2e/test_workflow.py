@@ -3,6 +3,7 @@
 All of it without network: nothing but packages is ever fetched, and these are there.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -90,6 +91,19 @@ def test_labels_know_corrections(finished: Tree, tag: str):
 def test_a_second_run_does_nothing(finished: Tree):
     output, jobs = run(finished, "--configfile", str(finished.path / "small.yaml"))
     assert jobs == [] and "Nothing to be done" in output
+
+
+def test_a_second_experiment_can_be_planned_by_the_rates_of_the_first(finished: Tree):
+    changes = {"experiment": "second", "policies.start.max_steps": 7200, "critics.value.optim.lr": 2e-3}
+    file = finished.experiment("second", small(changes))
+    commands, _ = run(finished, "-n", "-p", "--forceall", "--configfile", file)
+    command = [sys.executable, "-m", "recap_steam.costs", "--config", file]
+    plan = subprocess.run(command, cwd=finished.path, input=commands, capture_output=True, text=True, check=True).stdout
+    assert "not measured" not in plan.lower() and "Sum of what was measured" in plan, plan
+    start = next(line.split("|") for line in plan.splitlines() if re.match(r"\| train_policy +\| start ", line))
+    rate = json.loads(next((finished.path / "state/rates").glob("train_policy_*.json")).read_text())
+    assert start[6].strip() == "57,600 samples" and start[10].strip() == "CPU x 1"
+    assert float(start[9]) == pytest.approx(57_600 * rate["device_seconds"] / 3600, abs=0.006)
 
 
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
