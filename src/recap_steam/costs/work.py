@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from recap_steam import rates
-from recap_steam.config import EXPERT, Experiment, TrainingConfig
+from recap_steam.config import EXPERT, Experiment, TrainingConfig, arm_name
 from recap_steam.costs.jobs import Job
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.references import all_datasets
@@ -111,7 +111,7 @@ class Workload:
         config = self.experiment.evaluations[tag]
         scale = float(job.option("guidance-scale")) if "guidance-scale" in job.options else None
         frames = Frames(config.num_episodes * self.experiment.environments[config.environment].max_episode_steps, bounded=True)
-        return self._rollouts(f"{tag}: {policy}", policy, scale, config.environment, frames)
+        return self._rollouts(f"{tag}: {arm_name(policy, scale)}", policy, scale, config.environment, frames)
 
     def _rollouts(self, tag: str, policy: str, scale: float | None, environment: str, frames: Frames) -> Work:
         model = None if policy == EXPERT else dataclasses.asdict(self.experiment.policies[policy].model)

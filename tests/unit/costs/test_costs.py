@@ -148,6 +148,14 @@ def test_frames_are_those_of_the_index_or_the_dataset_or_what_collecting_may_giv
     assert Workload(experiment, results, []).frames("given") == Frames(18)
 
 
+@pytest.mark.parametrize(("scale", "guided"), [([], False), (["1.0"], False), (["1.5"], True)])
+def test_an_arm_that_predicts_twice_is_another_kind_of_work(tmp_path, scale, guided):
+    options = {"evaluation": ["paired"], "policy": ["recap"], **({"guidance-scale": scale} if scale else {})}
+    work = Workload(load_experiment(DEMO), tmp_path, []).of(Job("evaluate_policy", options, 1, 1))
+    assert work.tag == "paired: recap_" + (f"w{float(scale[0]):g}" if scale else "plain")
+    assert work.kind["guided"] == guided and work.frames == Frames(200 * 50, bounded=True)
+
+
 def test_rates_are_left_only_where_they_are_wanted(tmp_path, monkeypatch):
     monkeypatch.delenv(rates.FOLDER, raising=False)
     rates.leave("cache_frames", lambda: pytest.fail("not wanted"), "image", 10, 2.0)
