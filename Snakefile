@@ -10,6 +10,7 @@ if not workflow.overwrite_configfiles:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/devices.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/returns.smk"
 include: "workflow/rules/critic.smk"

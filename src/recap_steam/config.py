@@ -90,6 +90,8 @@ class TrainingConfig:
     save_interval: int
     gradient_checkpointing: bool
     compile_model: bool
+    devices: int
+    nodes: int
     do_augment: bool
     seed: int
 
@@ -169,6 +171,11 @@ class Experiment:
     advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig]
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
+    accelerator: str | None
+    accelerator_model: str | None
+    accelerator_partition: str | None
+    cpus_per_device: int
+    mem_mb_per_device: int
 
 
 def load_experiment(raw: dict) -> Experiment:
@@ -209,7 +216,8 @@ def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dic
     return keys
 
 
-EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model")
+EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model", "devices", "nodes")
+SITE_KEYS = ("accelerator", "accelerator_model", "accelerator_partition", "cpus_per_device", "mem_mb_per_device")  # where it is computed
 ENSEMBLE_KEYS = ("ensemble_size", "members")  # of which a member knows nothing, so that a larger ensemble trains only what is new
 
 

@@ -4,6 +4,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
+from recap_steam.accelerators import ACCELERATORS, NONE
 from recap_steam.config import (
     EXPERT,
     CollectConfig,
@@ -71,6 +72,12 @@ def check_references(experiment: Experiment) -> None:
     _check_simulation(experiment)
     _check_seeds(experiment)
     _check_cycles(experiment)
+    _check_accelerator(experiment.accelerator)
+
+
+def _check_accelerator(name: str | None) -> None:
+    if name not in (None, NONE, *ACCELERATORS):
+        raise config_error("accelerator", f"'{name}' is not one of {', '.join((NONE, *ACCELERATORS))}; a profile says which its nodes have")
 
 
 def _check_names(experiment: Experiment) -> None:

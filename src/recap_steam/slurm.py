@@ -56,7 +56,7 @@ def granted(gres: str) -> list[int] | None:
 
 
 def device_indices(line: str, gres: str) -> list[int] | None:
-    """Indices in a node's line of ``scontrol show job -d``: ``GRES=gpu:h200:3(IDX:0-1,4)``; None where it has none of that kind.
+    """Indices in a node's line of ``scontrol show job -d``: ``GRES=name:model:3(IDX:0-1,4)``; None where it has none of that kind.
 
     A node whose ``gres.conf`` gives a count but no files has no indices: ``(CNT:3)``.
     """

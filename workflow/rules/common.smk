@@ -1,4 +1,4 @@
-"""The checked experiment, file names, slices and digests. All functions of the workflow live here."""
+"""The checked experiment, file names, slices and digests: all functions of the workflow, except those of devices.smk."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from recap_steam.config import (
     ENSEMBLE_KEYS,
     EXECUTION_KEYS,
     EXPERT,
+    SITE_KEYS,
     ProgressCriticConfig,
     arm_name,
     evaluation_arms,
@@ -33,6 +34,9 @@ except UserError as error:
 
 # Jobs run the interpreter that runs Snakemake, whether or not its environment is activated.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]))
+
+# Finished jobs leave here what a unit of their work took, for `make plan`.
+os.environ.setdefault("RECAP_STEAM_RATES", "state/rates")
 
 RESULTS = f"results/{EXPERIMENT.experiment}"
 STATE = f"state/{EXPERIMENT.experiment}"
@@ -165,14 +169,6 @@ def code_of(script):
     """Digest of the library code that a script imports: an edit there reruns its rule, as Snakemake cannot see it otherwise."""
     with open(f"workflow/scripts/{script}.py") as file:
         return code_digest(*re.findall(r"^from (recap_steam[\w.]*) import", file.read(), re.MULTILINE))
-
-
-def torchrun():
-    """Shell prefix that starts a script as `resources.devices` processes, which share the job's threads."""
-    return (
-        "OMP_NUM_THREADS=$(( ({threads} + {resources.devices} - 1) / {resources.devices} ))"
-        " python -m recap_steam.launch --standalone --nproc-per-node {resources.devices}"
-    )
 
 
 # File names.
@@ -422,6 +418,16 @@ def guidance(wildcards):
     """Arguments that set the guidance scale of a conditioned policy."""
     scales = EXPERIMENT.evaluations[wildcards.tag].cfgrl_guidance_scale
     return [argument for scale in scales if wildcards.arm == f"w{scale:g}" for argument in ("--guidance-scale", repr(scale))]
+
+
+def report_slice():
+    """The whole experiment, except how and where it is computed."""
+    kept = {key: value for key, value in RAW.items() if key not in SITE_KEYS}
+    for section in ("critics", "policies"):
+        kept[section] = {
+            tag: {key: value for key, value in entry.items() if key not in EXECUTION_KEYS} for tag, entry in RAW[section].items()
+        }
+    return json.dumps(kept, sort_keys=True)
 
 
 # Published files.

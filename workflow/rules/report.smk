@@ -51,7 +51,7 @@ rule build_report:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=json.dumps(RAW, sort_keys=True),
+        config=report_slice(),
         code=code_of("build_report"),
         results=lambda wildcards, output: os.path.dirname(os.path.dirname(output[0])),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
