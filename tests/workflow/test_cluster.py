@@ -79,6 +79,7 @@ def test_a_simulation_asks_for_one_device(submitting: Tree, monkeypatch: pytest.
     options, _ = asked(submitting, monkeypatch, "--profile", profile, *EVALUATE_POLICY)
     assert options["--gres"] in ("gpu:1", "npu:1")
     assert (options["--nodes"], options["--cpus-per-task"], options["--mem"]) == ("1", "8", "50000")
+    assert (options["--signal"], "--requeue" in options) == ("TERM@300", True)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -87,6 +88,11 @@ def test_what_a_profile_sets_is_lost_by_config_on_the_command_line_and_missed(su
     assert status == 1
     assert output.splitlines()[-1].startswith("error: config: accelerator: ")
     assert "Traceback" not in output
+
+
+def test_only_profiles_retry(tree: Tree) -> None:
+    """A retrying rule is tried again by each of the three Snakemakes of a cluster's job, inside one that failed already."""
+    assert [path.name for path in (tree.path / "workflow/rules").glob("*.smk") if re.search(r"\bretries\b", path.read_text())] == []
 
 
 def test_an_accelerator_without_an_entry_is_refused_by_name(tree: Tree) -> None:
