@@ -158,7 +158,10 @@ Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::
       size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
 }
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+int64_t copies_ahead = 0;  // from the host, which may free that memory at once
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  copies_ahead += non_blocking && from.is_cpu();
   (to.is_cpu() ? to : host(to)).copy_(from.is_cpu() ? from : host(from));
   return to;
 }
@@ -313,6 +316,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_device", [](c10::DeviceIndex index) { current = index; });
   m.def("allocated", [] { return allocated; });
   m.def("float64_operators", [] { return float64_operators; });
+  m.def("copies_ahead", [] { return copies_ahead; });
   m.def("peak", [] { return peak; });
   m.def("hccl", [](const c10::intrusive_ptr<c10d::Backend>& gloo) -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<Hccl>(gloo);

@@ -96,5 +96,10 @@ def float64_operators() -> set[str]:
     return library.float64_operators()
 
 
+def copies_ahead() -> int:
+    """How many copies from the host did not wait."""
+    return library.copies_ahead()
+
+
 def process_group(store: dist.Store, rank: int, size: int, timeout: object) -> object:
     return library.hccl(dist.ProcessGroupGloo(dist.PrefixStore("hccl", store), rank, size, timeout))

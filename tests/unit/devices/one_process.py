@@ -114,6 +114,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     with devices.distributed():
         found = {"choices": choices(), "toy": toy_training(folder), "critics": critics(), "policy": policy(folder / "policy")}
+    found["copies ahead"] = torch.npu.copies_ahead()
     (folder / "found.json").write_text(json.dumps(found))
 
 

@@ -73,6 +73,10 @@ def test_training_resumes_exactly_and_learns_what_the_cpu_learns(alone, tmp_path
         assert 0 < (bf16[name] - tensor).abs().max() < 0.05
 
 
+def test_the_host_keeps_a_batch_until_the_device_has_it(found):
+    assert found["copies ahead"] == 0
+
+
 @pytest.mark.parametrize("kind", ["critic", "progress critic"])
 def test_critics_train_without_a_number_that_the_device_lacks(found, kind):
     here, cpu = found["critics"]["losses"][kind]
