@@ -59,7 +59,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
 
 
 def test_a_state_is_saved_however_long_that_takes_and_a_second_signal_does_no_harm(tmp_path, undisturbed):
-    job = Job(tmp_path, seconds_per_batch=0.1, seconds_per_state=TORCHRUN_KILLS_AFTER_S / 2 + 1)  # which is asked for twice
+    job = Job(tmp_path, seconds_per_batch=0.1, seconds_per_state=TORCHRUN_KILLS_AFTER_S + 2)
     job.wait_for("state/*/metrics.jsonl")
     job.launcher.terminate()
     told = time.monotonic()
