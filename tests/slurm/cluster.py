@@ -56,6 +56,11 @@ def start_node(name: str) -> None:
     _run("slurmd", "-N", name)
 
 
+def kill_node(name: str) -> None:
+    """End the daemon of a node as a crash would: the processes of its jobs go on."""
+    os.kill(int((STATE / name / "pid").read_text()), signal.SIGKILL)
+
+
 def stop() -> None:
     """End every process of this Slurm, jobs too, and remove every file."""
     if not _ours(ETC / "slurm.conf"):
@@ -103,10 +108,8 @@ def _processes() -> Iterator[int]:
         with contextlib.suppress(OSError):
             if process.name == str(os.getpid()):
                 continue
-            held = (os.readlink(link) for link in (process / "fd").iterdir())
-            if f"SLURM_CLUSTER_NAME={NAME}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                yield int(process.name)
-            elif any(path.startswith(f"{STATE}/") for path in held):
+            job = f"SLURM_CLUSTER_NAME={NAME}".encode() in (process / "environ").read_bytes().split(b"\0")
+            if job or any(os.readlink(link).startswith(f"{STATE}/") for link in (process / "fd").iterdir()):
                 yield int(process.name)
 
 
@@ -225,7 +228,7 @@ StorageLoc=slurm_acct_db
 
 
 def _run(*words: str | int | Path, **environment: str) -> str:
-    """Run a command to its end, in ten seconds at most where it asks a daemon, and return what it printed."""
+    """Run a command to its end and return what it printed."""
     command = [str(word) for word in words]
     try:
         done = subprocess.run(
@@ -238,7 +241,9 @@ def _run(*words: str | int | Path, **environment: str) -> str:
 
 
 def _succeeds(*words: str) -> bool:
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30).returncode == 0
+    with contextlib.suppress(subprocess.TimeoutExpired):  # an early question to a daemon may never be answered
+        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=5).returncode == 0
+    return False
 
 
 def _wait(ready: Callable[[], bool], problem: str) -> None:

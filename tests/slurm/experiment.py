@@ -42,9 +42,10 @@ RECAP = {
 
 
 def make(path: Path) -> Tree:
-    """A clone of the workflow with two datasets of a few short episodes, images in Parquet."""
+    """A clone of the workflow with the experiment and its datasets: a few short episodes, images in Parquet."""
     tree = copy_workflow(path)
     options = {"cameras": [CAMERA], "size": (16, 16)}
     write_v30(path / "data/demonstrations", [8, 9], **options)
     write_v30(path / "data/rollouts", [12, 7, 12], success=[False, True, True], **options)
+    tree.experiment("experiment", RECAP)
     return tree

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.workflow.tree import Tree
 
-LIMIT = 240  # s that anything may take
+LIMIT = 900  # s that anything may take
 SOON = ("--slurm-init-seconds-before-status-checks", "4", "--latency-wait", "10")  # this machine answers sooner than a cluster
 CPU_NODES = ("--config", "accelerator=none", "cpus_per_device=2", "mem_mb_per_device=2000")
 STEP_FOLDER = "*/step_*[0-9]"
@@ -49,30 +49,41 @@ class Run:
         assert self.wait() == 1, self.output
         return self
 
-    def jobs(self, told: str = "Finished") -> Counter[str]:
-        """Number of jobs by rule that it reported as finished (or as failed: ``told="Error"``)."""
-        pattern = {"Finished": r"^Finished jobid: \d+ \(Rule: (\w+)\)", "Error": r"^Error in rule (\w+):\n +message: SLURM"}[told]
-        return Counter(re.findall(pattern, self.output, re.MULTILINE))
+    def finished(self) -> Counter[str]:
+        """Number of jobs by rule that it reported as finished."""
+        return Counter(re.findall(r"^Finished jobid: \d+ \(Rule: (\w+)\)", self.output, re.MULTILINE))
+
+    def failed(self) -> Counter[str]:
+        """Number of jobs by rule that it reported as failed."""
+        return Counter(re.findall(r"^Error in rule (\w+):\n +message: SLURM", self.output, re.MULTILINE))
+
+    def submitted(self) -> list[str]:
+        """Slurm's numbers of its jobs."""
+        return re.findall(r"has been submitted with SLURM jobid (\d+)", self.output)
 
 
 class Training:
     """The training of a critic in a clone."""
 
     def __init__(self, tree: Tree, tag: str = "value"):
-        self.folder = tree.path / "state/cluster/critics" / tag
-        self.log = tree.path / "logs/cluster/train_critic" / f"{tag}.log"
+        self._folder = tree.path / "state/cluster/critics" / tag
 
     @property
     def saved(self) -> int:
         """Step of the last saved state; 0 if there is none."""
-        return max((int(path.name.removeprefix("step_")) for path in self.folder.glob(STEP_FOLDER)), default=0)
+        return max((int(path.name.removeprefix("step_")) for path in self._folder.glob("*/step_*[0-9]")), default=0)
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that wrote the last saved state."""
+        return len(list(self._folder.glob("*/step_*[0-9]/*.distcp")))
 
     def freeze(self, run: Run) -> int:
-        """Stop the training between its next two states, so that what happens to it happens there. Returns the process."""
+        """Stop the training's process 0 between its next state and the one after, and return it: what happens next happens there."""
         before = self.saved
         wait_for(lambda: self.saved > before or run.process.poll() is not None)
         assert run.process.poll() is None, run.output
-        process = int((self.folder / "lock").read_text().split()[1])
+        process = int((self._folder / "lock").read_text().split()[1])
         os.kill(process, signal.SIGSTOP)
         return process
 
@@ -102,6 +113,11 @@ def environment(process: int) -> dict[str, str]:
     """What a process was started with."""
     words = Path(f"/proc/{process}/environ").read_text().split("\0")
     return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def state(job: str) -> str:
+    """What Slurm says of a job."""
+    return slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
 
 def slurm(*words: str) -> str:
