@@ -114,7 +114,8 @@ class Trainer:
                 if stop or step % self.config.save_interval == 0 or step == last:
                     self.state.save(self.model, self.optimizer, self.progress)
                 if stop and step < last:
-                    raise UserError(f"{self.title}: stopped by SIGTERM at step {step}/{last}; the state is saved, run it again to go on")
+                    message = f"{self.title}: stopped by SIGTERM at step {step}/{last}; the state is saved, run it again to go on"
+                    raise UserError(message) if devices.is_main() else SystemExit(1)
         line.leave_rate(self.lineage.stage, self.config)
 
     def export(self) -> None:
