@@ -1,6 +1,6 @@
-"""A real Slurm of two nodes on this machine, with eight devices of each accelerator on paper: started for tests, stopped without a trace.
+"""A real Slurm on this machine, its nodes with eight devices of each accelerator on paper: started for tests, stopped without a trace.
 
-    with cluster.running():                     # munged, slurmctld, two slurmd; accounting=True: slurmdbd and mariadbd too
+    with cluster.running():                     # munged, slurmctld, a slurmd for each node; accounting=True: slurmdbd and mariadbd too
         ...                                     # sbatch, squeue, snakemake --profile slurm
 
 It needs root and Debian's packages slurm-wlm and munge (slurmdbd and mariadb-server for accounting). ``Unavailable`` says what is missing.
@@ -21,7 +21,8 @@ from pathlib import Path
 ETC = Path("/etc/slurm")  # no other place: Snakemake's job steps drop every SLURM_* variable, and SLURM_CONF with them
 STATE = Path("/var/lib/recap-steam-slurm")
 NAME = "recapsteamtests"  # of the cluster; marks our files and, in the environment, the processes of our jobs
-NODES = ("n0", "n1")
+NODES = ("n0", "n1", "spare0", "spare1")
+PARTITIONS = dict.fromkeys(("cpu", "gpu", "npu"), "n[0-1]") | {"spare": "spare[0-1]"}  # nodes that a test may lose without harm to others
 ACCOUNT = "default"
 FILES = ("slurm.conf", "gres.conf", "slurmdbd.conf")
 FOREIGN = (Path("/etc/slurm-llnl/slurm.conf"), Path("/run/slurm/conf"))  # older Debian; a node that gets its configuration from elsewhere
@@ -128,7 +129,7 @@ def _start(accounting: bool) -> None:
     _run("slurmctld")
     for name in NODES:
         start_node(name)
-    _wait(lambda: _run("sinfo", "-h", "-t", "idle", "-N", "-p", "cpu", "-o", "%N").split() == list(NODES), "the nodes did not come up")
+    _wait(lambda: set(_run("sinfo", "-h", "-t", "idle", "-N", "-o", "%N").split()) == set(NODES), "the nodes did not come up")
 
 
 def _start_accounting() -> None:
@@ -165,7 +166,7 @@ def _slurm_conf(accounting: bool) -> str:
         " Gres=gpu:h200:8,npu:ascend910b:8\n"
         for index, name in enumerate(NODES)
     )
-    partitions = "".join(f"PartitionName={name} Nodes=ALL MaxTime=7-0 State=UP\n" for name in ("cpu", "gpu", "npu"))
+    partitions = "".join(f"PartitionName={name} Nodes={listed} MaxTime=7-0 State=UP\n" for name, listed in PARTITIONS.items())
     return SLURM_CONF.format(host=host) + (ACCOUNTING_CONF if accounting else "") + nodes + partitions
 
 

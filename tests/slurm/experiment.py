@@ -14,10 +14,10 @@ CRITIC = {
     "cameras": [CAMERA],
     "model": {"image_size": 16, "siglip_config": SIGLIP, "gemma3_config": GEMMA3, "critic_expert_variant": "dummy", "max_token_len": 32},
     "optim": OPTIM,
-    "max_steps": 40,
+    "max_steps": 16,
     "global_batch_size": 8,
     "micro_batch_size": 4,
-    "save_interval": 4,
+    "save_interval": 3,
 }
 POLICY = {
     "datasets": ["demonstrations", "rollouts"],

@@ -1,5 +1,6 @@
 """Snakemake on a cluster as its users run it, and a training seen from outside."""
 
+import contextlib
 import os
 import re
 import signal
@@ -93,6 +94,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def go_on(process: int) -> None:
+    """Wake a frozen process, if it is there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGCONT)
 
 
 def ended(process: int) -> bool:

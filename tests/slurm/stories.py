@@ -7,7 +7,7 @@ import signal
 from tests.changes import with_changes
 from tests.datasets import write_v30
 from tests.slurm import cluster, experiment
-from tests.slurm.runs import CPU_NODES, Run, Training, ended, environment, slurm, state, wait_for, was_told_to_end
+from tests.slurm.runs import CPU_NODES, Run, Training, ended, environment, go_on, slurm, state, wait_for, was_told_to_end
 from tests.workflow.tree import Tree
 
 VALUE, PAIR = (f"results/cluster/critics/{tag}/model.safetensors" for tag in ("value", "pair"))
@@ -45,7 +45,7 @@ def on_npus(tree: Tree) -> Story:
     frozen = [Training(tree, tag).freeze(run) for tag in ("value", "pair")]
     environments = tuple(environment(process) for process in frozen)
     for process in frozen:
-        os.kill(process, signal.SIGCONT)
+        go_on(process)
     return Story(tree, {"training": run.finish()}, environments)
 
 
@@ -60,8 +60,8 @@ def disturbed_jobs(tree: Tree) -> Story:
     runs["killed"].fail()
     runs["warned"] = Run(tree, VALUE, *CPU_NODES, "--set-resources", "train_critic:runtime=6")  # minutes; the warning comes 5 before
     process = training.freeze(runs["warned"])
-    wait_for(lambda: was_told_to_end(process))
-    os.kill(process, signal.SIGCONT)
+    wait_for(lambda: ended(process) or was_told_to_end(process))  # some versions of Slurm wake it
+    go_on(process)
     runs["warned"].fail()
     runs["last"] = Run(tree, VALUE, *CPU_NODES).finish()
     return Story(tree, runs)
@@ -70,7 +70,7 @@ def disturbed_jobs(tree: Tree) -> Story:
 def killed_daemons(tree: Tree) -> Story:
     """The daemon of a training's node is killed, then Snakemake itself: both times the training lives on, and is started a second time."""
     runs, training = {}, Training(tree)
-    runs["node"] = Run(tree, VALUE, *CPU_NODES)
+    runs["node"] = Run(tree, VALUE, *CPU_NODES, "accelerator_partition=spare")
     process = training.freeze(runs["node"])
     job, node = (environment(process)[name] for name in ("SLURM_JOB_ID", "SLURMD_NODENAME"))
     cluster.kill_node(node)
@@ -85,7 +85,7 @@ def killed_daemons(tree: Tree) -> Story:
     runs["driver"].process.kill()
     runs["unlock"] = Run(tree, "--unlock").finish()
     runs["second"] = Run(tree, VALUE, *CPU_NODES).fail()
-    os.kill(process, signal.SIGCONT)
+    go_on(process)
     wait_for(lambda: state(runs["driver"].submitted()[0]) == "COMPLETED")
     runs["last"] = Run(tree, VALUE, *CPU_NODES).finish()
     return Story(tree, runs)

@@ -50,8 +50,8 @@ def test_with_accounting_the_profile_needs_no_status_command(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    """Every story's end. They mostly wait, so all of them go on at the same time."""
-    with slurm_or_skip(), ThreadPoolExecutor() as pool:
+    """Every story's end. They mostly wait, so three of them go on at the same time."""
+    with slurm_or_skip(), ThreadPoolExecutor(3) as pool:
         fresh = pool.submit(stories.pipeline, experiment.make(tmp_path_factory.mktemp("fresh")))
         prepared = prepare(experiment.make(tmp_path_factory.mktemp("prepared")))
 
@@ -61,11 +61,11 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
 
         yield {
             "pipeline": fresh,
+            "daemons": start(stories.killed_daemons),
+            "jobs": start(stories.disturbed_jobs),
             "cpu": start(stories.on_two_nodes, *stories.CPU_NODES),
             "gpu": start(stories.on_two_nodes),
             "npu": start(stories.on_npus),
-            "jobs": start(stories.disturbed_jobs),
-            "daemons": start(stories.killed_daemons),
         }
 
 
