@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.workflow.tree import Tree
 
-LIMIT = 900  # s that anything may take
+LIMIT = 600  # s that anything may take
 SOON = ("--slurm-init-seconds-before-status-checks", "4", "--latency-wait", "10")  # this machine answers sooner than a cluster
 CPU_NODES = ("--config", "accelerator=none", "cpus_per_device=2", "mem_mb_per_device=2000")
 STEP_FOLDER = "*/step_*[0-9]"
