@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.changes import with_changes
 from tests.datasets import write_v30
@@ -42,7 +43,8 @@ def on_npus(tree: Tree) -> Story:
     changes = {"critics.value.nodes": 2, "critics.pair": {**experiment.CRITIC, "devices": 2}}
     tree.experiment("experiment", with_changes(experiment.RECAP, changes))
     run = Run(tree, VALUE, PAIR, profile="slurm-ascend")
-    frozen = [Training(tree, tag).freeze(run) for tag in ("value", "pair")]
+    with ThreadPoolExecutor() as pool:
+        frozen = list(pool.map(lambda tag: Training(tree, tag).freeze(run), ("value", "pair")))
     environments = tuple(environment(process) for process in frozen)
     for process in frozen:
         go_on(process)
