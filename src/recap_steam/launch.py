@@ -24,6 +24,7 @@ from recap_steam import slurm
 from recap_steam.accelerators import ACCELERATORS, Accelerator, of_device
 from recap_steam.errors import UserError, run_main
 
+ON_CPU = "RECAP_STEAM_ON_CPU"
 LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # Slurm's end of time or preemption; Ctrl-C; a lost terminal
 
 
@@ -71,9 +72,7 @@ def _accelerator() -> Accelerator | None:
 def _check_devices(devices: int) -> None:
     """Say it where the processes would not find their devices, or could take those of another job."""
     if not torch.accelerator.is_available():
-        for accelerator in ACCELERATORS.values():
-            if given := os.environ.get(accelerator.visible_devices):
-                print(f"launch: {accelerator.visible_devices}={given}, but torch sees no device: computing on the CPU", file=sys.stderr)
+        _check_given()
         return
     accelerator, visible = _accelerator(), torch.accelerator.device_count()
     if visible < devices:
@@ -85,6 +84,17 @@ def _check_devices(devices: int) -> None:
             f"launch: Slurm does not say which devices are this job's; make scontrol available here and give their files in gres.conf, "
             f"or set {accelerator.visible_devices}"
         )
+
+
+def _check_given() -> None:
+    """Refuse to compute for days on the CPUs of a node whose devices were given to this job."""
+    for accelerator in ACCELERATORS.values():
+        given = os.environ.get(accelerator.visible_devices, "")
+        if given not in ("", "-1") and ON_CPU not in os.environ:  # -1: the user's word for no device
+            raise UserError(
+                f"launch: {accelerator.visible_devices}={given}, but torch sees no device; install its driver and a torch made for it, "
+                f"or set {ON_CPU}=1 to compute on the CPU"
+            )
 
 
 def _torchrun(nodes: int, arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ from tests.workflow.tree import Tree
 LIMIT = 600  # s that anything may take
 SOON = ("--slurm-init-seconds-before-status-checks", "4", "--latency-wait", "10")  # this machine answers sooner than a cluster
 CPU_NODES = ("--config", "accelerator=none", "cpus_per_device=2", "mem_mb_per_device=2000")
+ENVIRONMENT = {**os.environ, "RECAP_STEAM_ON_CPU": "1"}  # the devices of this Slurm are none
 STEP_FOLDER = "*/step_*[0-9]"
 
 
@@ -26,7 +27,7 @@ class Run:
         self._log = tree.path / f"snakemake_{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "snakemake", "--profile", profile, "--configfile", "experiment.yaml", *SOON, *arguments]
         with open(self._log, "wb") as log:
-            self.process = subprocess.Popen(command, cwd=tree.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, env=ENVIRONMENT, cwd=tree.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     @property
     def output(self) -> str:

@@ -151,8 +151,11 @@ def test_several_nodes_are_started_by_srun(tmp_path):
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="torch sees a device here")
-def test_devices_that_torch_does_not_see_are_told_once(tmp_path):
+def test_given_devices_that_torch_does_not_see_are_an_error_unless_the_cpu_is_asked_for(tmp_path):
     (tmp_path / "script.py").write_text("import sys; sys.exit(5)")
-    done = run(*launcher(2), tmp_path / "script.py", CUDA_VISIBLE_DEVICES="0,1")
-    assert done.returncode == 5
-    assert done.stderr == "launch: CUDA_VISIBLE_DEVICES=0,1, but torch sees no device: computing on the CPU\n"
+    words = [*launcher(2), tmp_path / "script.py"]
+    refused = run(*words, CUDA_VISIBLE_DEVICES="0,1")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: launch: CUDA_VISIBLE_DEVICES=0,1, but torch sees no device;") and refused.stderr.count("\n") == 1
+    assert run(*words, CUDA_VISIBLE_DEVICES="0,1", RECAP_STEAM_ON_CPU="1").returncode == 5
+    assert run(*words, CUDA_VISIBLE_DEVICES="-1").returncode == 5
