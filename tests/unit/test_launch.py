@@ -156,6 +156,7 @@ def test_given_devices_that_torch_does_not_see_are_an_error_unless_the_cpu_is_as
     words = [*launcher(2), tmp_path / "script.py"]
     refused = run(*words, CUDA_VISIBLE_DEVICES="0,1")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("error: launch: CUDA_VISIBLE_DEVICES=0,1, but torch sees no device;") and refused.stderr.count("\n") == 1
+    assert refused.stderr.startswith("error: launch: CUDA_VISIBLE_DEVICES=0,1, but torch sees no device;")
+    assert refused.stderr.count("\n") == 1
     assert run(*words, CUDA_VISIBLE_DEVICES="0,1", RECAP_STEAM_ON_CPU="1").returncode == 5
     assert run(*words, CUDA_VISIBLE_DEVICES="-1").returncode == 5
