@@ -1,8 +1,8 @@
 # make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
 # make sql    DuckDB's shell on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
-# make environment   sets up .venv and nothing else
+# make plan   what a run would cost      make environment   sets up .venv and nothing else
 #
-# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo. Another experiment: make sql CONFIG=mine.yaml
+# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo. Another experiment: make plan CONFIG=mine.yaml, make sql CONFIG=…
 # One question: make sql QUERY=docs/queries/worst_episodes.sql
 
 LOCK ?= envs/requirements.txt
@@ -20,7 +20,7 @@ export OMP_NUM_THREADS := 1
 export MUJOCO_GL := egl
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo environment test lint sql bench lock
+.PHONY: demo environment test lint plan sql bench lock
 
 demo: $(ENVIRONMENT)
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2>/dev/null || \
@@ -39,6 +39,10 @@ lint: $(ENVIRONMENT)
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+plan: $(ENVIRONMENT)
+	@commands="$$($(BIN)/snakemake --configfile $(CONFIG) --cores $(CORES) -n -p 2>&1)" || { printf "%s\n" "$$commands"; exit 1; }; \
+	  printf "%s\n" "$$commands" | $(BIN)/python -m recap_steam.costs --config $(CONFIG) $(if $(DEVICE),--device "$(DEVICE)")
 
 sql: $(ENVIRONMENT)
 	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG) -- $(if $(QUERY),-f $(QUERY))

@@ -10,6 +10,9 @@ if not workflow.overwrite_configfiles:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/files.smk"
+include: "workflow/rules/slices.smk"
+include: "workflow/rules/devices.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/returns.smk"
 include: "workflow/rules/critic.smk"

@@ -6,6 +6,7 @@ real loop and one batch of the value pass, each in a process of its own, so that
 """
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from reporting import machine
+from reporting import keep_rates, machine
 from tabulate import tabulate
 
 HERE = Path(__file__)
@@ -59,10 +60,15 @@ def measure(training: dict | None, small: bool) -> dict:
         make_v30(folder / "dataset", np.array([FRAMES]), 1, CAMERAS)
         model = models.SMALL_CRITIC if small else models.FULL_SIZE_CRITIC
         data = models.cache_dataset(models.make_experiment(folder / "dataset", CAMERAS, model), folder)
+        if not small:
+            keep_rates()
         if training is None:
-            found = label(models.critic_training(data))
+            critic, measured, leave = models.critic_training(data), label, models.leave_pass_rate
         else:
-            found = train(models.critic_training(data, global_batch_size=training["micro_batch_size"], **training), folder)
+            critic = models.critic_training(data, global_batch_size=training["micro_batch_size"], **training)
+            measured, leave = functools.partial(train, folder=folder), models.leave_training_rate
+        found = measured(critic)
+        leave(critic.config, found["samples"], found["seconds"])
         return found | {"peak_gb": devices.peak_memory() / 1e9}
 
 

@@ -20,12 +20,14 @@ from models import (
     CachedDataset,
     cache_dataset,
     critic_training,
+    leave_pass_rate,
+    leave_training_rate,
     make_experiment,
     make_trainer,
     millions,
     timed_steps,
 )
-from reporting import machine, target
+from reporting import keep_rates, machine, target
 from synthetic_data import make_v30
 from tabulate import tabulate
 
@@ -51,7 +53,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, devices.distributed():
         data = prepare(Path(folder), args.smoke)
-        print(f"{device_name()}, torch {torch.__version__}, {machine()}\n", flush=True)
+        if not args.smoke:
+            keep_rates()
+        print(f"{devices.name()}, torch {torch.__version__}, {machine()}\n", flush=True)
         checks = run(data, args.smoke)
     print("\n".join(line for line, _ in checks))
     if not all(met for _, met in checks):
@@ -90,7 +94,7 @@ def measure(
     checks = compare(name, trainable)
     rows = [[name, *speed(trainable, folder, micro)] for micro in micro_batches]
     recompute()
-    rows += [[f"{name}, activations recomputed", *speed(trainable, folder, micro)] for micro in recomputed]
+    rows += [[f"{name}, activations recomputed", *speed(trainable, folder, micro, recomputed=True)] for micro in recomputed]
     table = tabulate(rows, HEADER, tablefmt="github", disable_numparse=True)
     print(f"{name}: {millions(trainable.model):,.1f} M parameters\n\n{table}\n", flush=True)
     return checks
@@ -133,18 +137,20 @@ def cosine(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return dot(one, other) / (dot(one, one) * dot(other, other)) ** 0.5
 
 
-def speed(trainable: Any, folder: Path, micro_batch: int) -> list[str]:
+def speed(trainable: Any, folder: Path, micro_batch: int, recomputed: bool = False) -> list[str]:
     """The columns of a row from ``micro batch`` on: median step of the real loop, one micro batch a step."""
     if torch.accelerator.is_available():
         torch.accelerator.empty_cache()
         torch.accelerator.reset_peak_memory_stats()
     try:
-        trainer = make_trainer(trainable, folder, global_batch_size=micro_batch, micro_batch_size=micro_batch)
+        execution = {"micro_batch_size": micro_batch, "gradient_checkpointing": recomputed}
+        trainer = make_trainer(trainable, folder, global_batch_size=micro_batch, **execution)
         steps, wait = timed_steps(trainer, STEPS, WARM_UP)
     except torch.OutOfMemoryError:
         trainable.model.zero_grad()
         return [str(micro_batch), "does not fit"]
     seconds = float(np.median(steps))
+    leave_training_rate(trainer.config, micro_batch, seconds)
     rate, peak = trainer.step_flops / seconds, devices.peak_flops()
     used = f"{rate / peak:.0%}" if peak else "unknown"
     memory = f"{devices.peak_memory() / 1e9:.1f}"
@@ -158,12 +164,9 @@ def print_value_pass(critic: CriticTraining) -> None:
     evaluate_rows(saved, frames, range(FRAMES))  # warm-up
     started = time.perf_counter()
     evaluate_rows(saved, frames, range(FRAMES))
-    print(f"value pass: {FRAMES / (time.perf_counter() - started):.0f} frames/s, {len(CAMERAS)} cameras\n", flush=True)
-
-
-def device_name() -> str:
-    here = devices.device()
-    return "CPU" if here.type == "cpu" else torch.get_device_module(here).get_device_name(here)
+    seconds = time.perf_counter() - started
+    leave_pass_rate(critic.config, FRAMES, seconds)
+    print(f"value pass: {FRAMES / seconds:.0f} frames/s, {len(CAMERAS)} cameras\n", flush=True)
 
 
 if __name__ == "__main__":

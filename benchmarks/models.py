@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from recap_steam import devices
-from recap_steam.config import CriticConfig, Experiment, load_experiment
+from recap_steam import devices, rates
+from recap_steam.config import CriticConfig, Experiment, TrainingConfig, load_experiment
 from recap_steam.critics.architecture import Architecture
 from recap_steam.critics.folder import CriticCard
 from recap_steam.critics.frames import CriticFrames
@@ -154,6 +154,18 @@ def timed_steps(trainer: Trainer, count: int, warm_up: int = 0) -> tuple[list[fl
             seconds.append(time.perf_counter() - started)
             waits.append(trainer.data_wait_s - waited)
     return seconds[warm_up:], sum(waits[warm_up:]) / sum(seconds[warm_up:])
+
+
+def leave_training_rate(config: TrainingConfig, samples: int, seconds: float) -> None:
+    """Leave what a sample took in training for `make plan`, where rates are wanted."""
+    stage = "train_critic" if isinstance(config, CriticConfig) else "train_policy"
+    rates.leave(stage, lambda: rates.training_work(config), "sample", samples, seconds, devices.name())
+
+
+def leave_pass_rate(config: CriticConfig, frames: int, seconds: float) -> None:
+    """Leave what a frame took in the value pass."""
+    model = dataclasses.asdict(config.model)
+    rates.leave("compute_values", lambda: rates.pass_work(model, len(config.cameras)), "frame", frames, seconds, devices.name())
 
 
 def millions(module: nn.Module) -> float:

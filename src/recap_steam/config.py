@@ -22,32 +22,9 @@ from recap_steam.label_config import (
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
 from recap_steam.schema import with_defaults
+from recap_steam.simulation_config import CollectConfig, EnvironmentConfig, EvaluationConfig
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
-
-
-@dataclasses.dataclass(frozen=True)
-class EnvironmentConfig:
-    simulator: str
-    task: str
-    prompt: str
-    camera_name: str
-    image_size: int
-    action_repeat: int
-    max_episode_steps: int
-
-
-@dataclasses.dataclass(frozen=True)
-class CollectConfig:
-    environment: str
-    policy: str
-    cfgrl_guidance_scale: float
-    num_episodes: int
-    seed: int
-    action_noise: float
-    noise_hold: int
-    intervention_probability: float
-    intervention_after: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +68,8 @@ class TrainingConfig:
     save_interval: int
     gradient_checkpointing: bool
     compile_model: bool
+    devices: int
+    nodes: int
     do_augment: bool
     seed: int
 
@@ -151,15 +130,6 @@ class PolicyConfig(TrainingConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    environment: str
-    policies: list[str]
-    cfgrl_guidance_scale: list[float]
-    num_episodes: int
-    seed: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Experiment:
     experiment: str
     environments: dict[str, EnvironmentConfig]
@@ -171,6 +141,11 @@ class Experiment:
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
     diagnostics: DiagnosticsConfig
+    accelerator: str | None
+    accelerator_model: str | None
+    accelerator_partition: str | None
+    cpus_per_device: int
+    mem_mb_per_device: int
 
     @property
     def judged_labels(self) -> dict[str, AdvantagesConfig | SteamAdvantagesConfig]:
@@ -216,7 +191,8 @@ def camera_keys(experiment: Experiment, dataset: str, cameras: list[str]) -> dic
     return keys
 
 
-EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model")
+EXECUTION_KEYS = ("micro_batch_size", "save_interval", "gradient_checkpointing", "compile_model", "devices", "nodes")
+SITE_KEYS = ("accelerator", "accelerator_model", "accelerator_partition", "cpus_per_device", "mem_mb_per_device")  # where it is computed
 ENSEMBLE_KEYS = ("ensemble_size", "members")  # of which a member knows nothing, so that a larger ensemble trains only what is new
 
 

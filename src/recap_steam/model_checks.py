@@ -151,7 +151,7 @@ def _check_policy(key: str, model: PolicyModelConfig) -> None:
 
 
 def _check_batch(key: str, config: TrainingConfig) -> None:
-    if config.micro_batch_size and config.global_batch_size % config.micro_batch_size:
-        raise config_error(
-            f"{key}.micro_batch_size", f"{config.micro_batch_size} does not divide global_batch_size {config.global_batch_size}"
-        )
+    total, micro, processes = config.global_batch_size, config.micro_batch_size or 1, config.devices * config.nodes
+    if total % (micro * processes):
+        problem = f"{total} is not a multiple of micro_batch_size {micro} x {processes} processes (devices x nodes); change one of them"
+        raise config_error(f"{key}.global_batch_size", problem)

@@ -4,10 +4,9 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
+from recap_steam.accelerators import ACCELERATORS, NONE
 from recap_steam.config import (
     EXPERT,
-    CollectConfig,
-    EvaluationConfig,
     Experiment,
     PolicyConfig,
     ProgressCriticConfig,
@@ -19,6 +18,7 @@ from recap_steam.errors import config_error
 from recap_steam.import_checks import check_imports
 from recap_steam.label_config import AdvantagesConfig, ImportedReturnsConfig
 from recap_steam.model_checks import check_models
+from recap_steam.simulation_checks import check_simulation
 from recap_steam.steam_checks import check_steam
 
 
@@ -76,9 +76,14 @@ def check_references(experiment: Experiment) -> None:
     check_models(experiment)
     check_steam(experiment)
     check_imports(experiment, {tag: value_datasets(experiment, tag) for tag in experiment.critics})
-    _check_simulation(experiment)
-    _check_seeds(experiment)
+    check_simulation(experiment)
     _check_cycles(experiment)
+    _check_accelerator(experiment.accelerator)
+
+
+def _check_accelerator(name: str | None) -> None:
+    if name not in (None, NONE, *ACCELERATORS):
+        raise config_error("accelerator", f"'{name}' is not one of {', '.join((NONE, *ACCELERATORS))}; a profile says which its nodes have")
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -181,46 +186,6 @@ def _check_labels(experiment: Experiment) -> None:
         types = {experiment.datasets[name].type for name in advantages.datasets}
         if isinstance(advantages, AdvantagesConfig) and advantages.pool == "rollout" and "rollout" not in types:
             raise config_error(f"advantages.{tag}.pool", "rollout, but no dataset of the tag has type rollout; use pool: all, or add one")
-
-
-def _check_simulation(experiment: Experiment) -> None:
-    """Every policy that acts in an environment finds its cameras there; every arm of an evaluation has its own file name."""
-    acting = [(f"datasets.{n}.collect", d.collect, [d.collect.policy]) for n, d in experiment.datasets.items() if d.collect]
-    acting += [(f"evaluations.{tag}", evaluation, evaluation.policies) for tag, evaluation in experiment.evaluations.items()]
-    for key, where, tags in acting:
-        camera = f"observation.images.{experiment.environments[where.environment].camera_name}"
-        for tag in tags:
-            if tag != EXPERT and experiment.policies[tag].cameras != [camera]:
-                raise config_error(key, f"policy '{tag}' needs exactly the camera that environment '{where.environment}' renders: {camera}")
-    for tag, evaluation in experiment.evaluations.items():
-        if len({f"{scale:g}" for scale in evaluation.cfgrl_guidance_scale}) < len(evaluation.cfgrl_guidance_scale):
-            raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
-
-
-def _check_seeds(experiment: Experiment) -> None:
-    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i)."""
-    collected = [(f"datasets.{n}.collect.seed", d.collect, d.split) for n, d in experiment.datasets.items() if d.collect]
-    held_out = [(key, run) for key, run, split in collected if split == "eval"]
-    held_out += [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
-    for key, run in held_out:
-        for other_key, other, split in collected:
-            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
-                raise config_error(
-                    key, f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task; move one of the two ranges"
-                )
-
-
-def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:
-    environment = experiment.environments[run.environment]
-    return environment.simulator, environment.task
-
-
-def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig) -> bool:
-    return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
-
-
-def _span(run: CollectConfig | EvaluationConfig) -> str:
-    return f"{run.seed} to {run.seed + run.num_episodes - 1}"
 
 
 def _check_cycles(experiment: Experiment) -> None:

@@ -25,8 +25,9 @@ def with_defaults(raw: dict) -> dict:
     error = jsonschema.exceptions.best_match(validator.iter_errors(filled))
     if error is not None:
         raise UserError(_explain(error))
-    for section in validator.schema["properties"].keys() - {"experiment"}:
-        filled[section] = filled.get(section) or {}
+    for section, subschema in validator.schema["properties"].items():
+        if "object" in _resolve(validator.schema, subschema).get("type", ()):
+            filled[section] = filled.get(section) or {}
     return filled
 
 

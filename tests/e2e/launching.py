@@ -10,8 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 def start(script: Path, arguments: list, processes: int) -> subprocess.Popen:
     """Run ``script`` in ``processes`` processes; its output is piped."""
-    words = [sys.executable, "-m", "recap_steam.launch", "--standalone", "--nproc-per-node", processes, script, *arguments]
+    words = [*launcher(processes), script, *arguments]
     return subprocess.Popen([str(word) for word in words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def launcher(processes: int) -> list:
+    """The command that starts a script, which follows, in ``processes`` processes of one thread."""
+    return [sys.executable, "-m", "recap_steam.launch", "--devices", processes, "--threads", processes]
 
 
 def environment() -> dict[str, str]:

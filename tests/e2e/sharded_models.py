@@ -7,9 +7,11 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from recap_steam import devices
 from recap_steam.devices import accelerator
@@ -64,16 +66,29 @@ def policy_inputs() -> tuple:
     return images, masks, tokens, token_mask, actions, noise, torch.rand(2, generator=draw)
 
 
+def inputs(name: str) -> tuple:
+    if "critic" not in name:
+        return policy_inputs()
+    return small.pair_batch(2) if name.startswith("progress") else small.batch(2)
+
+
+def reduced(output: Tensor, name: str) -> Tensor:
+    """A policy's squared errors or a critic's logits to one number."""
+    return (output.square() if "critic" in name else output).mean()
+
+
+def on_device(tensors: Any) -> Any:
+    return tree_map(lambda tensor: tensor.to(devices.device()), tensors)
+
+
 def loss(model: nn.Module, name: str) -> Tensor:
     with devices.autocast():
-        if "critic" not in name:
-            return model(*policy_inputs()).mean()
-        return model(*(small.pair_batch(2) if name.startswith("progress") else small.batch(2))).square().mean()
+        return reduced(model(*on_device(inputs(name))), name)
 
 
 def act(model: nn.Module) -> Tensor:
     model.eval()
-    images, masks, tokens, token_mask, _, noise, _ = policy_inputs()
+    images, masks, tokens, token_mask, _, noise, _ = on_device(policy_inputs())
     with torch.no_grad(), devices.autocast(), devices.gathered(model):
         return model.sample_actions(images, masks, tokens, token_mask, noise=noise)
 
@@ -108,8 +123,8 @@ def held(tensors: list[Tensor]) -> float:
 
 
 def compare(name: str, compiled: bool = False, **options) -> dict:
-    whole = Run(name, build(name, **options))
-    start = {key: tensor.clone() for key, tensor in whole.model.state_dict().items()}
+    whole = Run(name, build(name, **options).to(devices.device()))
+    start = {key: tensor.cpu().clone() for key, tensor in whole.model.state_dict().items()}
     with devices.blueprint():
         shapes = build(name, **options)
     alone = devices.is_main() or all(parameter.is_meta for parameter in shapes.parameters())
@@ -129,7 +144,7 @@ def compare(name: str, compiled: bool = False, **options) -> dict:
     if "critic" not in name:
         report["actions"] = (act(whole.model) - act(sharded.model)).abs().max().item()
     weights = full_weights(sharded.model)
-    end = whole.model.state_dict()
+    end = {key: tensor.cpu() for key, tensor in whole.model.state_dict().items()}
     moments = [state[key] for state in sharded.optimizer.state.values() for key in ("exp_avg", "exp_avg_sq")]
     parameters = list(sharded.model.parameters())
     return report | {

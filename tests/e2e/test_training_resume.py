@@ -23,7 +23,7 @@ SLOW = {"seconds_per_batch": 0.1}
 
 
 def command(folder: Path, toy: dict, config: dict, processes: int) -> list[str]:
-    launch = ["-m", "recap_steam.launch", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    launch = ["-m", "recap_steam.launch", "--devices", str(processes), "--threads", str(processes)] if processes > 1 else []
     return [sys.executable, *launch, str(TOY), json.dumps(toy), json.dumps(config), str(folder / "state"), str(folder / "output")]
 
 

@@ -1,5 +1,9 @@
-"""The whole workflow on a small simulation: every rule for real, then nothing to do, then a label change and what reads labels."""
+"""The whole workflow on a small simulation: every rule for real, then nothing to do, then a label change and what reads labels.
 
+All of it without network: nothing but packages is ever fetched, and these are there.
+"""
+
+import json
 import os
 import re
 import subprocess
@@ -10,8 +14,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.network import cut_off, watched
 from tests.workflow.tree import Tree, copy_workflow, demo_with
 
+NETWORK_LOG = "network.log"
 POLICIES = ["start", "filtered", "recap", "steam"]  # without the controls, which differ in their labels only
 TRAINED = {"model.image_size": 32, "max_steps": 4, "global_batch_size": 8}
 SMALL = {
@@ -39,8 +45,8 @@ def small(changes: dict[str, Any]) -> dict[str, Any]:
 
 def run(tree: Tree, *arguments: str) -> tuple[str, list[str]]:
     """Run Snakemake as a user does. Returns what it printed and the rules of the jobs that it finished, sorted."""
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl"}
+    command = cut_off([sys.executable, "-m", "snakemake", *arguments, "--cores", "2"])
+    environment = watched({**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl"}, tree.path / NETWORK_LOG)
     done = subprocess.run(command, cwd=tree.path, env=environment, capture_output=True, text=True)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
@@ -90,6 +96,11 @@ def test_snakemakes_own_report_shows_figures_with_captions(finished: Tree):
         assert name in text, name
 
 
+def test_no_stage_asked_the_network(finished: Tree):
+    log = finished.path / NETWORK_LOG
+    assert not log.exists(), log.read_text()
+
+
 @pytest.mark.parametrize("tag", ["n5_q30", "steam_q30"])
 def test_labels_know_corrections(finished: Tree, tag: str):
     meta = Path(finished.path / "data/demo/rollouts/meta")
@@ -105,6 +116,19 @@ def test_labels_know_corrections(finished: Tree, tag: str):
 def test_a_second_run_does_nothing(finished: Tree):
     output, jobs = run(finished, "--configfile", str(finished.path / "small.yaml"))
     assert jobs == [] and "Nothing to be done" in output
+
+
+def test_a_second_experiment_can_be_planned_by_the_rates_of_the_first(finished: Tree):
+    changes = {"experiment": "second", "policies.start.max_steps": 7200, "critics.value.optim.lr": 2e-3}
+    file = finished.experiment("second", small(changes))
+    commands, _ = run(finished, "-n", "-p", "--forceall", "--configfile", file)
+    command = [sys.executable, "-m", "recap_steam.costs", "--config", file]
+    plan = subprocess.run(command, cwd=finished.path, input=commands, capture_output=True, text=True, check=True).stdout
+    assert "not measured" not in plan.lower() and "Sum of what was measured" in plan, plan
+    start = next(line.split("|") for line in plan.splitlines() if re.match(r"\| train_policy +\| start ", line))
+    rate = json.loads(next((finished.path / "state/rates").glob("train_policy_*.json")).read_text())
+    assert start[6].strip() == "57,600 samples" and start[10].strip() == "CPU x 1"
+    assert float(start[9]) == pytest.approx(57_600 * rate["device_seconds"] / 3600, abs=0.006)
 
 
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):

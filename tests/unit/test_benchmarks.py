@@ -1,6 +1,8 @@
 """Benchmarks that are too long for here, or need what is not here, run with small sizes, and say what they skip."""
 
+import dataclasses
 import importlib
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -9,6 +11,11 @@ from types import ModuleType
 
 import pytest
 import torch
+import yaml
+
+from recap_steam import rates
+from recap_steam.config import load_experiment
+from recap_steam.costs.known import KnownRates, read_rates
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -46,7 +53,7 @@ def test_the_accelerator_benchmark_notices_a_wrong_gradient(load, monkeypatch, c
         return loss, gradients
 
     monkeypatch.setattr(gpu, "loss_and_gradients", wrong)
-    monkeypatch.setattr(gpu, "speed", lambda *_: [])
+    monkeypatch.setattr(gpu, "speed", lambda *_, **__: [])
     with pytest.raises(SystemExit) as ended:
         gpu.main()
     assert ended.value.code == 1
@@ -69,6 +76,27 @@ def test_every_case_of_the_full_size_critic_runs_small(load):
     found = {name: benchmark.measure(case, small=True) for name, case in benchmark.CASES.items()}
     assert len({case["flops"] / case["samples"] for case in found.values() if case["flops"]}) == 1  # recomputation does not count
     assert "| vision" in benchmark.report(found)
+
+
+def test_the_full_size_benchmark_leaves_the_rates_of_the_full_size_experiment(load, monkeypatch, tmp_path):
+    """Its critic is of the sizes of the experiment's folders."""
+    monkeypatch.setenv(rates.FOLDER, str(tmp_path / "rates"))
+    models = load("models")
+    benchmark = models.make_experiment(tmp_path, ["one", "two"], models.FULL_SIZE_CRITIC).critics["value"]
+    models.leave_training_rate(benchmark, 2, 3.0)
+    models.leave_pass_rate(benchmark, 8, 4.0)
+    known = KnownRates(read_rates([tmp_path / "rates"]), None)
+    raw = yaml.safe_load((BENCHMARKS.parent / "config/experiments/full_size.yaml").read_text())
+    for tower, content in (
+        ("siglip", {"vision_config": models.FULL_SIZE_CRITIC["siglip_config"]}),
+        ("gemma3", models.FULL_SIZE_CRITIC["gemma3_config"]),
+    ):
+        (tmp_path / tower).mkdir()
+        (tmp_path / tower / "config.json").write_text(json.dumps(content))
+        raw["critics"]["value"]["model"][f"{tower}_path"] = str(tmp_path / tower)
+    critic = load_experiment(raw).critics["value"]
+    assert known.of("train_critic", rates.training_work(critic)).device_seconds == 1.5
+    assert known.of("compute_values", rates.pass_work(dataclasses.asdict(critic.model), 2)).device_seconds == 0.5
 
 
 def test_scores_encode_each_frame_once(load, capsys):

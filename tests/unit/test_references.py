@@ -270,9 +270,12 @@ BAD = {
     ),
     "micro batch of a critic": (
         {"critics.value.micro_batch_size": 48},
-        "critics.value.micro_batch_size: 48 does not divide global_batch_size 64",
+        "critics.value.global_batch_size: 64 is not a multiple of micro_batch_size 48 x 1 processes (devices x nodes); change one of them",
     ),
-    "micro batch of a policy": ({"policies.start.micro_batch_size": 5}, "policies.start.micro_batch_size: 5 does not divide"),
+    "micro batch of a policy": (
+        {"policies.start.micro_batch_size": 5},
+        "policies.start.global_batch_size: 32 is not a multiple of micro_batch_size 5",
+    ),
     "more steps than a chunk": (
         {"policies.start.model.n_action_steps": 5},
         "policies.start.model.n_action_steps: 5 is more than chunk_size 4",
@@ -349,7 +352,10 @@ BAD |= {
         f"{STEAM}.model.gemma3_config.num_attention_heads: 4 is not a multiple of num_key_value_heads 3",
     ),
     "vocabulary of a progress critic": ({f"{STEAM}.model.gemma3_config.vocab_size": 9}, "vocab_size: 9 is too small for a tokenizer; give"),
-    "micro batch of a member": ({f"{STEAM}.micro_batch_size": 48}, f"{STEAM}.micro_batch_size: 48 does not divide global_batch_size 64"),
+    "micro batch of a member": (
+        {f"{STEAM}.micro_batch_size": 48},
+        f"{STEAM}.global_batch_size: 64 is not a multiple of micro_batch_size 48",
+    ),
     "a scale of two bins": (
         {f"{STEAM}.model.num_bins": 2, f"{STEAM}.length_scale_enabled": True},
         f"{STEAM}.length_scale_enabled: two bins tell only the direction, which no scale changes; use more bins, or remove it",

@@ -100,7 +100,8 @@ def test_missing_weights_are_one_line(equipped: Tree, folder: str) -> None:
 
 @pytest.mark.parametrize("method", EXAMPLES)
 def test_the_example_fits_the_devices_that_the_readme_names(method: str) -> None:
-    """8 devices: global_batch_size is a multiple of micro_batch_size x devices."""
+    """8 devices on one node: global_batch_size is a multiple of micro_batch_size x devices."""
     experiment = load_experiment(yaml.safe_load((REPOSITORY / EXAMPLES[method]).read_text()))
     for config in (*experiment.critics.values(), *experiment.policies.values()):
-        assert config.global_batch_size % (8 * config.micro_batch_size) == 0
+        assert (config.devices, config.nodes) == (8, 1)
+        assert config.global_batch_size % (config.devices * config.micro_batch_size) == 0

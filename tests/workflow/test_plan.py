@@ -6,7 +6,6 @@ import re
 import shlex
 
 import pytest
-from snakemake.cli import parse_args
 
 from recap_steam.config import ENSEMBLE_KEYS, EXECUTION_KEYS, load_experiment, load_slice
 from tests.workflow.tree import DEMO, REPOSITORY, Tree, demo_with
@@ -174,33 +173,3 @@ def options(script: str) -> tuple[set[str], set[str]]:
             needed = any(keyword.arg == "required" and keyword.value.value for keyword in node.keywords)
             (required if needed else optional).add(node.args[0].value)
     return required, optional
-
-
-@pytest.mark.parametrize("rule", ["train_critic", "train_member", "compute_values", "compute_scores", "train_policy"])
-def test_a_job_runs_a_process_for_each_device_that_it_is_given(tree: Tree, rule: str) -> None:
-    given = ["--set-resources", f"{rule}:devices=8", "--set-threads", f"{rule}=64", "--cores", "64"]
-    status, output = tree.snakemake("-n", "-p", *given)
-    assert status == 0, output
-    commands = [line for line in output.splitlines() if f"workflow/scripts/{rule}.py" in line and "recap_steam.launch" in line]
-    assert commands
-    for command in commands:
-        assert "OMP_NUM_THREADS=$(( (64 + 8 - 1) / 8 )) " in command
-        assert "--nproc-per-node 8 " in command
-
-
-@pytest.mark.parametrize("profile", ["slurm", "slurm-ascend"])
-def test_cluster_profiles_are_found_from_a_clone(tree: Tree, profile: str) -> None:
-    pytest.importorskip("snakemake_executor_plugin_slurm")
-    status, output = tree.snakemake("-n", "--profile", profile, "datasets")
-    assert status == 0, output
-
-
-@pytest.mark.parametrize("profile", ["slurm", "slurm-ascend"])
-def test_the_default_profile_takes_nothing_from_a_cluster_profile(tree: Tree, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snakemake lays profiles/default over every other profile, whole keys at a time."""
-    pytest.importorskip("snakemake_executor_plugin_slurm")
-    monkeypatch.chdir(tree.path)
-    both, alone = (vars(parse_args(["--profile", profile, *more])[1]) for more in ([], ["--workflow-profile", "none"]))
-    assert both["set_resources"] and both["show_failed_logs"]
-    both["workflow_profile"] = alone["workflow_profile"]
-    assert re.sub(" at 0x[0-9a-f]+", "", repr(both)) == re.sub(" at 0x[0-9a-f]+", "", repr(alone))  # resources have no equality

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from recap_steam.accelerators import ACCELERATORS
 from recap_steam.schema import with_defaults
 from tests.schema_keys import Key, all_keys
 from tests.workflow.tree import DEMO, Tree, copy_workflow, demo_with, make_weights
@@ -22,6 +23,7 @@ OTHER_ENVIRONMENT = DEMO["environments"][ENTRIES["environments"]] | {"action_rep
 
 # Jobs that go stale together: the first stage that reads the key and everything below it. Policies `recap`, `recap_shuffled` and
 # `all_positive` have labels by values, `steam` and `steam_shuffled` labels by scores.
+NOTHING: dict[str, int] = {}
 REPORT = {"draw_rule_graph": 1, "build_report": 1}
 EVALUATION = {"evaluate_policy": 7} | REPORT
 FILTERED = {"train_policy": 1, "evaluate_policy": 1} | REPORT
@@ -93,7 +95,8 @@ POLICY_KEYS = [
     *keys("policies.*.model.small.", "width mlp_dim depth head_dim expert_width expert_mlp_dim"),
     *keys("policies.*.model.small.", "vision_width vision_mlp_dim vision_depth vision_heads patch_size vocab_size"),
 ]
-EXECUTION_KEYS = """micro_batch_size save_interval gradient_checkpointing compile_model"""  # how a result is computed, not what it is
+EXECUTION_KEYS = """micro_batch_size save_interval gradient_checkpointing compile_model devices nodes"""  # how a result is computed
+SITE_KEYS = ["accelerator", "accelerator_model", "accelerator_partition", "cpus_per_device", "mem_mb_per_device"]  # where it is computed
 COLLECT_KEYS = [
     *keys("datasets.*.collect.", "environment policy cfgrl_guidance_scale num_episodes seed action_noise noise_hold"),
     *keys("datasets.*.collect.", "intervention_probability intervention_after"),
@@ -127,14 +130,14 @@ STALE: dict[str, dict[str, int]] = {
     "critics.*.cameras": START | {"cache_frames": 3},  # the frame cache of a dataset holds the cameras of all its readers
     "critics.*.model.image_size": CRITIC | {"cache_frames": 3},
     **dict.fromkeys(CRITIC_KEYS, CRITIC),
-    **dict.fromkeys(keys("critics.*.", EXECUTION_KEYS), REPORT),
+    **dict.fromkeys(keys("critics.*.", EXECUTION_KEYS), NOTHING),
     **dict.fromkeys(PROGRESS_KEYS, MEMBERS),
     "critics.+.eval_datasets": MEMBERS | {"compute_scores": 2},
     "critics.+.cameras": START | {"cache_frames": 3},
     "critics.+.model.image_size": MEMBERS | {"cache_frames": 3},
     "critics.+.ensemble_size": ENSEMBLE | {"train_member": 1},
     "critics.+.members": ENSEMBLE,
-    **dict.fromkeys(keys("critics.+.", EXECUTION_KEYS), REPORT),
+    **dict.fromkeys(keys("critics.+.", EXECUTION_KEYS), NOTHING),
     "advantages.*.critic": CRITIC,
     **dict.fromkeys(LABEL_KEYS, LABELS),
     "advantages.+.critic": MEMBERS,
@@ -145,13 +148,14 @@ STALE: dict[str, dict[str, int]] = {
     "policies.*.model.image_size": RECAP | {"cache_frames": 2},
     "policies.*.eval_datasets": RECAP,
     **dict.fromkeys(POLICY_KEYS, RECAP),
-    **dict.fromkeys(keys("policies.*.", EXECUTION_KEYS), REPORT),
+    **dict.fromkeys(keys("policies.*.", EXECUTION_KEYS), NOTHING),
     "evaluations.*.environment": EVALUATION,
     "evaluations.*.policies": REPORT,
     "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 5} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
+    **dict.fromkeys(SITE_KEYS, NOTHING),
 }
 NO_CASE = {
     **dict.fromkeys(keys("returns.-.", "imported.sidecar imported.column datasets gamma"), "the demo has none: see test_imports.py"),
@@ -168,6 +172,7 @@ CAMERA = "observation.images.corner2"
 CORNER3 = ["observation.images.corner3"]
 THRESHOLD_MODE = {"advantages.+.label_mode": "threshold", "advantages.+.positive_threshold": 0.2, "advantages.+.rollout_quantile": None}
 CHANGES: dict[str, dict[str, Any]] = {
+    "accelerator": {"accelerator": next(iter(ACCELERATORS))},
     "environments.*.camera_name": {
         "environments.*.camera_name": "corner3",
         **{f"{user}.cameras": CORNER3 for user in ("critics.*", "critics.+", *(f"policies.{tag}" for tag in DEMO["policies"]))},

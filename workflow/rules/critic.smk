@@ -30,8 +30,9 @@ rule train_critic:
         tag=one_of(VALUE_CRITICS),
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads("critics")
     resources:
-        devices=1,
+        **device_resources("critics"),
         runtime=1440,
         execution=execution_slice("critics"),
     params:
@@ -45,7 +46,7 @@ rule train_critic:
     message:
         "Train the critic {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
+        launch() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
         " --episodes-dir {params.episodes} --frames-dir {params.frames} --state-dir {params.state} --output-dir {params.folder} > {log} 2>&1"
 
 
@@ -65,8 +66,9 @@ rule compute_values:
         tag=one_of(VALUE_CRITICS),
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads("critics")
     resources:
-        devices=1,
+        **device_resources("critics"),
         runtime=480,
     params:
         config=values_slice,
@@ -77,7 +79,7 @@ rule compute_values:
     message:
         "Value every frame of {params.dataset} with the critic {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
+        launch() + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
         " --critic-dir {params.critic} --episodes {input.episodes} --frames {input.frames} --state-dir {params.state}"
         " --output {output:q} > {log:q} 2>&1"
 

@@ -47,8 +47,9 @@ rule train_policy:
         "<logs>/train_policy/{tag}.tsv"
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads("policies")
     resources:
-        devices=1,
+        **device_resources("policies"),
         runtime=2880,
         execution=execution_slice("policies"),
     params:
@@ -63,7 +64,7 @@ rule train_policy:
     message:
         "Train the policy {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
+        launch() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
         " --episodes-dir {params.episodes} --frames-dir {params.frames} --norm-stats {input.norm_stats} {params.init:q} --state-dir {params.state}"
         " --output-dir {params.folder} > {log} 2>&1"
 

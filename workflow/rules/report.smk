@@ -130,7 +130,7 @@ rule build_report:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=json.dumps(RAW, sort_keys=True),
+        config=report_slice(),
         code=code_of("build_report"),
         run_times=run_time_files(),
         logs=f"logs/{EXPERIMENT.experiment}",

@@ -19,8 +19,9 @@ rule collect_dataset:
     priority: 1  # everything waits for rollouts; an evaluation can wait
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads()
     resources:
-        devices=1,
+        **device_resources(),
         runtime=480,
     params:
         config=collect_slice,
@@ -30,7 +31,8 @@ rule collect_dataset:
     message:
         "Collect the dataset {params.dataset} in simulation"
     shell:
-        "python {input.script} --config {params.config:q} --dataset {params.dataset} {params.policy:q} --output {output:q} > {log:q} 2>&1"
+        launch()
+        + " {input.script} --config {params.config:q} --dataset {params.dataset} {params.policy:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule evaluate_policy:
@@ -45,8 +47,9 @@ rule evaluate_policy:
         "<logs>/evaluate_policy/{tag}/{policy}_{arm}.tsv"
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads()
     resources:
-        devices=1,
+        **device_resources(),
         runtime=480,
     params:
         config=arm_slice,
@@ -56,7 +59,7 @@ rule evaluate_policy:
     message:
         "Evaluate the policy {wildcards.policy} ({wildcards.arm}) in {wildcards.tag}"
     shell:
-        "python {input.script} --config {params.config:q} --evaluation {wildcards.tag} --policy {wildcards.policy}"
+        launch() + " {input.script} --config {params.config:q} --evaluation {wildcards.tag} --policy {wildcards.policy}"
         " {params.policy:q} {params.guidance:q} --output {output} > {log} 2>&1"
 
 

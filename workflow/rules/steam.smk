@@ -26,8 +26,9 @@ rule train_member:
         tag=one_of(STEAM_CRITICS),
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads("critics")
     resources:
-        devices=1,
+        **device_resources("critics"),
         runtime=1440,
         execution=execution_slice("critics"),
     params:
@@ -41,7 +42,7 @@ rule train_member:
     message:
         "Train member {wildcards.member} of the critic {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
+        launch() + " {input.script} --config {params.config:q} --execution {resources.execution:q} --tag {wildcards.tag}"
         " --member {wildcards.member} --episodes-dir {params.episodes} --frames-dir {params.frames} --state-dir {params.state}"
         " --output-dir {params.folder} > {log} 2>&1"
 
@@ -85,8 +86,9 @@ rule compute_scores:
         tag=one_of(STEAM_CRITICS),
     conda:
         "../../envs/environment.yaml"
+    threads: device_threads("critics")
     resources:
-        devices=1,
+        **device_resources("critics"),
         runtime=480,
     params:
         config=scores_slice,
@@ -97,7 +99,7 @@ rule compute_scores:
     message:
         "Score every frame of {params.dataset} with the critic {wildcards.tag}"
     shell:
-        torchrun() + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
+        launch() + " {input.script} --config {params.config:q} --dataset {params.dataset} --tag {wildcards.tag}"
         " --critic-dir {params.critic} --episodes {input.episodes} --frames {input.frames} --state-dir {params.state}"
         " --output {output:q} > {log:q} 2>&1"
 

@@ -7,13 +7,15 @@ the number of processes, to the byte.
 
 import dataclasses
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from recap_steam import devices
+from recap_steam import devices, rates
 from recap_steam.config import Experiment, camera_keys
 from recap_steam.critics.folder import Card, SavedCritic
 from recap_steam.critics.frames import CriticFrames
@@ -34,12 +36,13 @@ class Pass:
     """One kind of pass: of sidecar ``kind``, with the column ``summary`` described in its lineage.
 
     ``evaluate`` returns the columns of consecutive rows that are whole episodes, each (n,) or (n, width); it is called with the model on
-    the device.
+    the device. ``work`` is what determines the time of a frame (``rates.pass_work``).
     """
 
     kind: str
     summary: str
     evaluate: Callable[[range], dict[str, np.ndarray]]
+    work: Callable[[], dict[str, Any]]
 
     def run(self, model: nn.Module, episodes: Episodes, lineage: Lineage, state_dir: Path | str, output: Path | str) -> None:
         """Write the sidecar, going on from ``state_dir``. Called in every process.
@@ -50,10 +53,11 @@ class Pass:
         with devices.exclusive(state_dir):
             groups = GroupFolder(Path(state_dir) / digest_json(dataclasses.asdict(lineage))[:16], episodes)
             model.to(devices.device())
-            self._compute_missing(groups)
+            self._compute_missing(groups, lineage.stage)
             devices.on_main(lambda: self._assemble(groups, episodes, lineage, Path(output)))
 
-    def _compute_missing(self, groups: "GroupFolder") -> None:
+    def _compute_missing(self, groups: "GroupFolder", stage: str) -> None:
+        began = time.monotonic()
         missing = devices.broadcast(groups.missing())
         mine = missing[devices.rank() :: devices.world_size()]
         total = sum(len(groups.rows[group]) for group in mine)
@@ -64,6 +68,9 @@ class Pass:
                     np.savez(file, **columns)
                 bar.update(len(groups.rows[group]))
         devices.gather(None)  # every process is done
+        if devices.is_main():
+            frames, seconds = sum(len(groups.rows[group]) for group in missing), time.monotonic() - began
+            rates.leave(stage, self.work, "frame", frames, seconds, devices.name(), devices.world_size())
 
     def _assemble(self, groups: "GroupFolder", episodes: Episodes, lineage: Lineage, output: Path) -> None:
         parts = [np.load(groups.path(group)) for group in range(len(groups.rows))]

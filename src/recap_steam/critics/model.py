@@ -59,7 +59,7 @@ class ValueCritic(nn.Module):
             tokens: (n, L) int64; token_mask: (n, L) bool, True where there is a token. Padding is on the right.
         """
         patches = self.projection(self.vision(pixel_values=images).last_hidden_state)  # (m, patches, width)
-        pictures = patches.new_zeros(camera_mask.numel(), *patches.shape[1:]).index_copy(0, places, patches)
+        pictures = place(patches, places, camera_mask.numel())
         pictures = pictures.unflatten(0, camera_mask.shape).flatten(1, 2)  # (n, cameras * patches, width)
         hidden = torch.cat([pictures, self.text.embed(tokens).to(pictures.dtype)], 1)
         valid = torch.cat([camera_mask[:, :, None].expand(-1, -1, patches.shape[1]).flatten(1), token_mask], 1)
@@ -80,6 +80,11 @@ class ValueCritic(nn.Module):
     def value_parameters(self) -> list[nn.Parameter]:
         """The critic token and the head, which learn at ``value_lr``."""
         return [self.expert.token, *self.head.parameters()]
+
+
+def place(rows: Tensor, places: Tensor, size: int) -> Tensor:
+    """(size, ...) zeros with ``rows`` (m, ...) at ``places`` (m,). Moved as fp32, which is exact: not every device moves bf16 so."""
+    return rows.new_zeros(size, *rows.shape[1:], dtype=torch.float32).index_copy(0, places, rows.float()).to(rows.dtype)
 
 
 KeysValues = tuple[Tensor, Tensor]  # each (n, key-value heads, tokens, head_dim), keys rotated

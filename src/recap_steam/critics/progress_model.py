@@ -11,7 +11,7 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from recap_steam.critics.architecture import ProgressArchitecture
-from recap_steam.critics.model import RECOMPUTATION, SMALL_STD
+from recap_steam.critics.model import RECOMPUTATION, SMALL_STD, place
 
 
 class ProgressCritic(nn.Module):
@@ -72,7 +72,7 @@ class ProgressCritic(nn.Module):
             camera_mask: (n, cameras) bool, True where there is an image; at least one of each frame.
         """
         pooled = self.vision_projector(self.vision(pixel_values=images).pooler_output).float()
-        pictures = pooled.new_zeros(camera_mask.numel(), pooled.shape[-1]).index_copy(0, places, pooled)
+        pictures = place(pooled, places, camera_mask.numel())
         return pictures.unflatten(0, camera_mask.shape).sum(1) / camera_mask.sum(1, keepdim=True)
 
     def encode_prompts(self, tokens: Tensor, token_mask: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from recap_steam import devices
+from recap_steam import devices, rates
 from recap_steam.background import ahead
 from recap_steam.config import Experiment, ProgressCriticConfig
 from recap_steam.critics.folder import SavedCritic
@@ -59,7 +59,12 @@ def scores_stage(
         frames = critic_frames(ensemble, episodes, frames_path, keys)
         inputs["frames"] = frames.cache.digest
         lineage = Lineage("compute_scores", tag, episodes.fingerprint, _parameters(ensemble.card, keys), inputs, {}, code_digest(__name__))
-        scores = Pass("scores", "ensemble_signed_score", lambda rows: score_rows(ensemble, frames, episodes, rows))
+        scores = Pass(
+            kind="scores",
+            summary="ensemble_signed_score",
+            evaluate=lambda rows: score_rows(ensemble, frames, episodes, rows),
+            work=lambda: rates.pass_work(rates.trained_model(folder), len(ensemble.card.cameras), ensemble.card.ensemble_size),
+        )
         scores.run(ensemble.model, episodes, lineage, state_dir, output)
 
 
@@ -107,7 +112,7 @@ def _probabilities(ensemble: SavedCritic, frames: CriticFrames, starts: np.ndarr
     codes, prompt = np.unique(frames.prompt_codes[starts], return_inverse=True)
     with torch.no_grad(), devices.autocast():
         features = _encode(ensemble, frames, used)
-        tokens = _to_device(collate_tokens(frames.prompts.take(codes)))
+        tokens = devices.to_device(collate_tokens(frames.prompts.take(codes)))
         texts = [member.encode_prompts(tokens["tokens"], tokens["token_mask"]) for member in members]
         first, second, prompt = (torch.from_numpy(part).to(devices.device()) for part in (*np.split(position, 2), prompt))
         logits = [
@@ -122,14 +127,10 @@ def _encode(ensemble: SavedCritic, frames: CriticFrames, rows: np.ndarray) -> li
     batches = (frames.image_batch(rows[start : start + BATCH_FRAMES]) for start in range(0, len(rows), BATCH_FRAMES))
     parts = []
     for batch in ahead(batches, PREFETCHED_BATCHES):
-        inputs = model_inputs(_to_device(batch), ("places", "camera_mask"))
+        inputs = model_inputs(devices.to_device(batch), ("places", "camera_mask"))
         parts.append([member.encode_frames(*inputs) for member in ensemble.model.members])
     return [torch.cat(features) for features in zip(*parts, strict=True)]
 
 
 def _parts(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(tensor.split(BATCH_PAIRS) for tensor in tensors), strict=True))
-
-
-def _to_device(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.to(devices.device()) for name, tensor in batch.items()}

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from recap_steam import devices
+from recap_steam import devices, rates
 from recap_steam.background import ahead
 from recap_steam.config import Experiment
 from recap_steam.critics.folder import SavedCritic, load_critic
@@ -46,7 +46,12 @@ def values_stage(
         frames = critic_frames(critic, episodes, frames_path, keys)
         inputs["frames"] = frames.cache.digest
         lineage = Lineage("compute_values", tag, episodes.fingerprint, {"cameras": keys}, inputs, {}, code_digest(__name__))
-        values = Pass("values", "value", lambda rows: evaluate_rows(critic, frames, rows))
+        values = Pass(
+            kind="values",
+            summary="value",
+            evaluate=lambda rows: evaluate_rows(critic, frames, rows),
+            work=lambda: rates.pass_work(rates.trained_model(folder), len(critic.card.cameras)),
+        )
         values.run(critic.model, episodes, lineage, state_dir, output)
 
 
@@ -56,7 +61,6 @@ def evaluate_rows(critic: SavedCritic, frames: CriticFrames, rows: range) -> dic
     batches = (frames.batch(np.arange(start, min(start + BATCH_FRAMES, rows.stop))) for start in starts)
     parts = []
     for batch in ahead(batches, PREFETCHED_BATCHES):
-        batch = {name: tensor.to(devices.device()) for name, tensor in batch.items()}
         with torch.no_grad(), devices.autocast():
-            parts.append(describe(critic.model(*model_inputs(batch)), critic.card.architecture.support))
+            parts.append(describe(critic.model(*model_inputs(devices.to_device(batch))), critic.card.architecture.support))
     return {column: torch.cat([getattr(part, name) for part in parts]).cpu().numpy() for column, name in COLUMNS.items()}

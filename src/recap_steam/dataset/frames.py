@@ -3,12 +3,14 @@
 import functools
 import hashlib
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from recap_steam import rates
 from recap_steam.background import ahead
 from recap_steam.config import Experiment
 from recap_steam.dataset.columns import some
@@ -33,7 +35,10 @@ def frames_stage(
 ) -> None:
     """Rule cache_frames: decode the cameras of the experiment's dataset ``name`` into ``output``."""
     dataset = open_dataset(name, experiment.datasets[name].path)
-    build_frame_cache(dataset, load_episodes(episodes_path, dataset), cameras, image_size, output)
+    episodes, began = load_episodes(episodes_path, dataset), time.monotonic()
+    build_frame_cache(dataset, episodes, cameras, image_size, output)
+    images = episodes.num_frames * len(cameras)
+    rates.leave(STAGE, lambda: rates.cache_work(image_size), "image", images, time.monotonic() - began)
 
 
 def build_frame_cache(dataset: Dataset, episodes: Episodes, cameras: Sequence[str], image_size: int, output: Path | str) -> None:

@@ -6,12 +6,23 @@ import resource
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from recap_steam import accelerators
+from recap_steam.errors import UserError
+from recap_steam.rates import CPU
 
 
 def device() -> torch.device:
     """Return this process's accelerator, or the CPU where there is none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, local_rank())
+
+
+def name() -> str:
+    """What the device calls itself; ``CPU`` where there is no accelerator."""
+    here = device()
+    return CPU if here.type == "cpu" else torch.get_device_module(here).get_device_name(here)
 
 
 def local_rank() -> int:
@@ -23,9 +34,19 @@ def seed(*entropy: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
 
 
+def to_device(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy a host batch to the device, without waiting where that is safe."""
+    here = device()
+    known = accelerators.of_device(here.type)
+    ahead = known is not None and known.copies_ahead
+    return {name: tensor.to(here, non_blocking=ahead) for name, tensor in batch.items()}
+
+
 def fused_optimizer() -> bool:
-    """True where torch ships fused optimiser kernels; other backends take torch's own choice."""
-    return device().type in ("cpu", "cuda")
+    """True where torch's fused AdamW is known to run; elsewhere torch chooses."""
+    here = device().type
+    known = accelerators.of_device(here)
+    return here == "cpu" if known is None else known.fused_optimizer
 
 
 def compute_dtype() -> torch.dtype:
@@ -40,34 +61,28 @@ def autocast() -> torch.autocast:
 
 
 def compile_backend() -> str:
-    """The backend of ``torch.compile``."""
-    return "inductor"
+    """The backend of ``torch.compile``.
+
+    Raises:
+        UserError: there is none for this accelerator.
+    """
+    known = accelerators.of_device(device().type)
+    if known is None:
+        return "inductor"
+    if known.compile_backend is None:
+        raise UserError(f"config: compile_model: nothing compiles for {name()} ({device().type}); set it to false")
+    return known.compile_backend
 
 
 def peak_memory() -> int:
     """Most bytes that this process held so far: of the accelerator's memory by torch, on the CPU all resident memory."""
     if device().type == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return torch.accelerator.max_memory_allocated()
-
-
-# Dense bf16 FLOP/s with fp32 accumulation, by the device's own name, from NVIDIA's data sheets (A100, H100, H200, L40S, and the Ada white
-# paper); where those count sparsity, half of what they say. Devices without a published data sheet are not here.
-_PEAK_FLOPS = {
-    r"NVIDIA A100\b.*": 312e12,
-    r"NVIDIA H100 PCIe": 756.5e12,
-    r"NVIDIA H100 NVL": 835.5e12,
-    r"NVIDIA H100 80GB HBM3": 989.5e12,
-    r"NVIDIA H200": 989.5e12,
-    r"NVIDIA L40S": 362.05e12,
-    r"NVIDIA GeForce RTX 4090": 165.2e12,
-}
+    return torch.get_device_module(device()).max_memory_allocated()
 
 
 def peak_flops() -> float | None:
     """This device's dense bf16 FLOP/s on paper; None where it is not known."""
-    here = device()
-    if here.type == "cpu":
-        return None
-    name = torch.get_device_module(here).get_device_name(here)
-    return next((peak for pattern, peak in _PEAK_FLOPS.items() if re.fullmatch(pattern, name)), None)
+    known = accelerators.of_device(device().type)
+    published = known.peak_flops if known else {}
+    return next((peak for pattern, peak in published.items() if re.fullmatch(pattern, name())), None)

@@ -5,8 +5,10 @@ gradients use the accelerator's own backend.
 """
 
 import contextlib
+import datetime
 import fcntl
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ import torch.distributed as dist
 
 from recap_steam.devices.accelerator import device
 from recap_steam.errors import UserError
+
+# The longest wait of a process for the others: while process 0 reads or writes a large model, or the slowest ends its share of a pass.
+# Longer than the limits of accelerators' own libraries, which know more and so shall speak first. A process that died is noticed at once.
+PATIENCE = datetime.timedelta(hours=1)
 
 
 def rank() -> int:
@@ -42,7 +48,7 @@ def distributed() -> Iterator[None]:
         torch.accelerator.set_device_index(here.index)
         backend = f"cpu:gloo,{here.type}:{dist.get_default_backend_for_device(here)}"
     alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(backend, **alone)
+    dist.init_process_group(backend, timeout=PATIENCE, **alone)
     try:
         yield
     finally:
@@ -90,6 +96,21 @@ def on_main(action: Any) -> Any:
     if failed:
         raise SystemExit(1)
     return result
+
+
+@contextlib.contextmanager
+def sigterm() -> Iterator[list]:
+    """Yield a list that becomes non-empty when this process is told to leave.
+
+    The old handler is put back at the end; but once told, process 0 hears of no second SIGTERM, as it has yet to say why it leaves.
+    """
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
+    try:
+        yield received
+    finally:
+        if not (received and is_main()):
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

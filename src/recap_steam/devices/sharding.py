@@ -86,6 +86,9 @@ def _cut(module: nn.Module) -> None:
         if isinstance(part, nn.Linear) and not isinstance(part, FSDPModule | _NEVER_CALLED) and not part.weight.requires_grad:
             fully_shard(part, mesh=mesh)
     fully_shard(module, mesh=mesh)
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.set_force_sum_reduction_for_comms(True)  # a sum, then a division: not every backend can average
 
 
 def _lists(module: nn.Module) -> Iterator[nn.ModuleList]:

@@ -10,19 +10,23 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from recap_steam.config import CollectConfig, EnvironmentConfig, Experiment
+from recap_steam import rates
+from recap_steam.config import Experiment
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest
 from recap_steam.simulation.controllers import load_controller, policy_inputs
 from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key, frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
+from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
 
+STAGE = "collect_dataset"
 MARKER = Path("meta/collection.json")  # our lineage record; only a folder that has it is ever replaced
 
 
@@ -44,7 +48,9 @@ def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None,
         raise UserError(f"datasets.{dataset}: has no section `collect`, so it cannot be collected; is {output} in place?")
     environment = experiment.environments[collect.environment]
     with _replaced_tree(output.parents[1].resolve()) as root:
-        controller = load_controller(collect.policy, policy_dir, environment, _guidance_scale(collect, policy_dir))
+        guidance_scale = _guidance_scale(collect, policy_dir)
+        controller = load_controller(collect.policy, policy_dir, environment, guidance_scale)
+        began = time.monotonic()
         writer = _create(root, dataset, environment)
         episodes = roll_out(
             environment, controller, seed=collect.seed, num_episodes=collect.num_episodes, collect=collect, record_images=True
@@ -56,6 +62,15 @@ def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None,
             totals.update(interventions=int(episode.interventions.any()), intervention_frames=int(episode.interventions.sum()))
         _finalize(writer, root)
         (root / MARKER).write_text(_lineage(dataset, collect, environment, policy_dir, dict(totals)).to_json() + "\n")
+        seconds = time.monotonic() - began
+    rates.leave(
+        STAGE,
+        lambda: rates.rollout_work(environment, rates.trained_model(policy_dir), guidance_scale),
+        "frame",
+        totals["frames"],
+        seconds,
+        controller.device,
+    )
 
 
 def _guidance_scale(collect: CollectConfig, policy_dir: Path | None) -> float | None:
@@ -69,7 +84,7 @@ def _guidance_scale(collect: CollectConfig, policy_dir: Path | None) -> float | 
 
 def _lineage(dataset: str, collect: CollectConfig, environment: EnvironmentConfig, policy_dir: Path | None, statistics: dict) -> Lineage:
     return Lineage(
-        stage="collect_dataset",
+        stage=STAGE,
         tag=dataset,
         dataset_fingerprint=None,
         parameters={"collect": dataclasses.asdict(collect), "environment": dataclasses.asdict(environment)},

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recap_steam.config import EXPERT, EnvironmentConfig
+from recap_steam.config import EXPERT
 from recap_steam.errors import UserError
 from recap_steam.lineage import digest_file
+from recap_steam.rates import CPU
 from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key
+from recap_steam.simulation_config import EnvironmentConfig
 
 if TYPE_CHECKING:
     from recap_steam.simulation.rollout import Run
@@ -18,6 +20,7 @@ class Controller(Protocol):
     """Plans the next actions of many runs at once."""
 
     sees: bool  # whether it needs a picture to plan
+    device: str  # what it computes on, by name
 
     def plan(self, runs: "list[Run]") -> np.ndarray:
         """Next actions (len(runs), n, 4); all n are executed before the next call."""
@@ -27,6 +30,7 @@ class Expert:
     """The simulator's scripted expert, asked anew at every frame."""
 
     sees = False
+    device = CPU
 
     def plan(self, runs: "list[Run]") -> np.ndarray:
         return np.stack([run.environment.expert_action() for run in runs])[:, None]
@@ -40,9 +44,9 @@ class LearnedPolicy:
 
     sees = True
 
-    def __init__(self, runner, config: EnvironmentConfig, guidance_scale: float | None):
+    def __init__(self, runner, config: EnvironmentConfig, guidance_scale: float | None, device: str):
         self._runner, self._prompt, self._guidance_scale = runner, config.prompt, guidance_scale
-        self._camera = camera_key(config)
+        self._camera, self.device = camera_key(config), device
 
     def plan(self, runs: "list[Run]") -> np.ndarray:
         images = {self._camera: np.stack([run.image for run in runs])}
@@ -61,7 +65,8 @@ def load_controller(policy: str, policy_dir: Path | None, config: EnvironmentCon
         return Expert()
     if policy_dir is None:
         raise UserError(f"policy {policy}: its folder is needed (--policy-dir); only '{EXPERT}' has none")
-    from recap_steam.policy.runner import PolicyRunner  # imports torch and lerobot, which the expert does without
+    from recap_steam import devices  # these import torch and lerobot, which the expert does without
+    from recap_steam.policy.runner import PolicyRunner
 
     runner = PolicyRunner.load(policy_dir)
     needed = {
@@ -74,7 +79,7 @@ def load_controller(policy: str, policy_dir: Path | None, config: EnvironmentCon
             raise UserError(
                 f"{policy_dir}: policy {policy} was trained with {what} {wants}, environment {config.task} has {has}; change either"
             )
-    return LearnedPolicy(runner, config, guidance_scale)
+    return LearnedPolicy(runner, config, guidance_scale, devices.name())
 
 
 def policy_inputs(policy_dir: Path | None) -> dict[str, str]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recap_steam.config import EnvironmentConfig
 from recap_steam.errors import UserError
 from recap_steam.simulation.rendering import Renderer, import_mujoco
+from recap_steam.simulation_config import EnvironmentConfig
 
 SIMULATOR_HZ = 80
 ACTION_NAMES = ("dx", "dy", "dz", "gripper")  # hand displacement in centimetres per simulator step; -1 opens, 1 closes

@@ -1,12 +1,14 @@
 """One arm of a paired evaluation: a policy at one guidance scale on seeded initial states that all arms share."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recap_steam import rates
 from recap_steam.config import Experiment
 from recap_steam.files import atomic_output
 from recap_steam.lineage import METADATA_KEY, Lineage, code_digest
@@ -15,6 +17,7 @@ from recap_steam.simulation.environments import frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
 from recap_steam.simulation.statistics import successes_per_hour
 
+STAGE = "evaluate_policy"
 SCHEMA = pa.schema([("episode", pa.int64()), ("seed", pa.int64()), ("success", pa.bool_()), ("num_frames", pa.int64())])
 
 
@@ -31,10 +34,12 @@ def evaluate_stage(
     environment = experiment.environments[config.environment]
     fps = frames_per_second(environment)
     controller = load_controller(policy, policy_dir, environment, guidance_scale)
+    began = time.monotonic()
     rollouts = roll_out(environment, controller, seed=config.seed, num_episodes=config.num_episodes)
     episodes = list(with_progress(rollouts, config.num_episodes))
+    seconds = time.monotonic() - began
     lineage = Lineage(
-        stage="evaluate_policy",
+        stage=STAGE,
         tag=evaluation,
         dataset_fingerprint=None,
         parameters={
@@ -49,6 +54,14 @@ def evaluate_stage(
         code=code_digest(__name__),
     )
     _write(output, episodes, lineage)
+    rates.leave(
+        STAGE,
+        lambda: rates.rollout_work(environment, rates.trained_model(policy_dir), guidance_scale),
+        "frame",
+        lineage.statistics["frames"],
+        seconds,
+        controller.device,
+    )
 
 
 def _statistics(episodes: list[Episode], fps: int) -> dict:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recap_steam.config import CollectConfig, EnvironmentConfig
 from recap_steam.simulation.controllers import Controller
 from recap_steam.simulation.environments import ACTION_NAMES, MetaWorldEnvironment, make_environments
+from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
 
 BATCH_SIZE = 25  # environments in lockstep, 20 MB each; more save nothing: a policy call is a tenth of the time already
 

@@ -73,7 +73,7 @@ class FrameMixture:
         return image_batch(frames, source, rows) | token_batch(frames, source, rows) | self._labels(samples)
 
     def judged(self, samples: np.ndarray) -> JudgedFrames:
-        """What is true of ``samples`` (n,), which ascend."""
+        """What is true of ``samples`` (n,), in ascending order."""
         source, rows = locate(self.lengths, samples)
         parts = [part.judged(rows[source == index]) for index, part in enumerate(self.parts)]
         names = [field.name for field in dataclasses.fields(JudgedFrames)]

@@ -21,7 +21,7 @@ def predict(
     """
     mine = share(samples, devices.rank(), devices.world_size())
     batches = (load(mine[start : start + EVALUATION_BATCH]) for start in range(0, len(mine), EVALUATION_BATCH))
-    parts = [describe({name: tensor.to(devices.device()) for name, tensor in batch.items()}) for batch in ahead(batches, 1)]
+    parts = [describe(devices.to_device(batch)) for batch in ahead(batches, 1)]
     columns = devices.gather(torch.cat(parts, 1).cpu().numpy())
     return np.concatenate(columns, 1)[:, : len(samples)].astype(np.float64)
 

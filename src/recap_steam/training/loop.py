@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import math
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,15 +67,16 @@ def train(trainable: Trainable, config: TrainingConfig, state_dir: Path, output_
     """Train, resuming from ``state_dir`` where a state of the same ``lineage`` lies there, and write the checkpoint to ``output_dir``.
 
     Every step is a pure function of the state and of (seed, step), so a killed and resumed run ends with the weights of an uninterrupted
-    one. SIGTERM saves the state and ends with an error.
+    one. SIGTERM while it steps saves the state and ends with an error; while it exports, it is finished all the same.
 
     Raises:
         UserError: another process trains into ``state_dir``; the batch sizes do not divide; the loss stays non-finite; SIGTERM.
     """
     with devices.exclusive(state_dir):
         trainer = Trainer(trainable, config, Path(state_dir), Path(output_dir), lineage)
-        trainer.run()
-        trainer.export()
+        with devices.sigterm() as terminated:
+            trainer.run(terminated)
+            trainer.export()
 
 
 class Trainer:
@@ -96,14 +96,14 @@ class Trainer:
         self.data_wait_s = 0.0
         self.step_flops: int | None = None  # of this process; counted in the first step
 
-    def run(self) -> None:
-        """Step, evaluate and save until ``max_steps``."""
+    def run(self, terminated: list) -> None:
+        """Step, evaluate and save until ``max_steps``, or until ``terminated`` is not empty."""
         first, last = self.progress.step, self.config.max_steps
         if first and devices.is_main():
             print(f"{self.title}: resumed at step {first}/{last}", flush=True)
         line = Throughput(self.title, first, last, self.plan.global_batch_size)
         log = MetricLog(self.state.metrics_path, self.output_dir / "tensorboard", first)
-        with contextlib.closing(log), contextlib.closing(self._batches()) as batches, _sigterm() as terminated:
+        with contextlib.closing(log), contextlib.closing(self._batches()) as batches:
             while self.progress.step < last:
                 metrics, stop = self._step(batches, bool(terminated))
                 step = self.progress.step
@@ -114,7 +114,9 @@ class Trainer:
                 if stop or step % self.config.save_interval == 0 or step == last:
                     self.state.save(self.model, self.optimizer, self.progress)
                 if stop and step < last:
-                    raise UserError(f"{self.title}: stopped by SIGTERM at step {step}/{last}; the state is saved, run it again to go on")
+                    message = f"{self.title}: stopped by SIGTERM at step {step}/{last}; the state is saved, run it again to go on"
+                    raise UserError(message) if devices.is_main() else SystemExit(1)
+        line.leave_rate(self.lineage.stage, self.config)
 
     def export(self) -> None:
         """Write the checkpoint's files beside their final names, then rename them, lineage.json last."""
@@ -144,7 +146,7 @@ class Trainer:
         count = len(self.plan.micro_batches)
         for _ in range(count):
             started = time.monotonic()
-            batch = {name: tensor.to(devices.device(), non_blocking=True) for name, tensor in next(batches).items()}
+            batch = devices.to_device(next(batches))
             self.data_wait_s += time.monotonic() - started
             with self._counted_once():
                 with devices.autocast():
@@ -233,14 +235,3 @@ def _better(metrics: dict[str, float], best: dict[str, float], name: str, direct
     """Whether ``metrics`` are to be exported rather than the earlier ``best``. A metric that is never a number chooses the last."""
     new, old = metrics[name], best[name]
     return not math.isfinite(old) or (math.isfinite(new) and (new < old if direction == "min" else new > old))
-
-
-@contextlib.contextmanager
-def _sigterm() -> Iterator[list]:
-    """Yield a list that becomes non-empty when SIGTERM arrives; the old handler is put back at the end."""
-    received = []
-    before = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)

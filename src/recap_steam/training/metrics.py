@@ -1,12 +1,14 @@
 """Training metrics: one JSON line per step for the report, the same numbers for TensorBoard, and a progress line for people."""
 
+import functools
 import json
 import math
 import os
 import time
 from pathlib import Path
 
-from recap_steam import devices
+from recap_steam import devices, rates
+from recap_steam.config import TrainingConfig
 
 PROGRESS_INTERVAL_S = 10.0
 
@@ -49,11 +51,12 @@ class MetricLog:
 
 
 class Throughput:
-    """Prints speed, use of the device, ETA and loss every few seconds and at the end."""
+    """Prints speed, use of the device, ETA and loss every few seconds and at the end, and leaves the rate of the whole run."""
 
     def __init__(self, title: str, start: int, total: int, samples_per_step: int):
         self.title, self.total, self.samples_per_step = title, total, samples_per_step
         self._printed = (time.monotonic(), start, 0.0)
+        self._first: tuple[float, int] | None = None  # when the first step was done, and its number
 
     def update(self, step: int, loss: float, data_wait_s: float, step_flops: int) -> dict[str, float]:
         """Print when due. Returns the rates since the last line, for TensorBoard.
@@ -62,13 +65,15 @@ class Throughput:
             data_wait_s: time that this process waited for data, in all.
             step_flops: floating-point operations of the model in one step of this process.
         """
+        now = time.monotonic()
+        self._first = self._first or (now, step)
         then, then_step, then_wait = self._printed
-        elapsed = max(time.monotonic() - then, 1e-9)
+        elapsed = max(now - then, 1e-9)
         if elapsed < PROGRESS_INTERVAL_S and step < self.total:
             return {}
-        self._printed = (time.monotonic(), step, data_wait_s)
+        self._printed = (now, step, data_wait_s)
         rate = (step - then_step) / elapsed
-        rates = {
+        found = {
             "time/steps_per_second": rate,
             "time/samples_per_second": rate * self.samples_per_step,
             "time/data_wait_share": (data_wait_s - then_wait) / elapsed,
@@ -76,22 +81,30 @@ class Throughput:
             "time/tflops_per_device": rate * step_flops / 1e12,
         }
         if peak := devices.peak_flops():
-            rates["time/model_flops_utilization"] = rate * step_flops / peak
+            found["time/model_flops_utilization"] = rate * step_flops / peak
         if devices.is_main():
             print(
-                f"{self.title}: step {step}/{self.total}, {_text(rates)}, ETA {_clock((self.total - step) / rate)}, loss {loss:.4f}",
+                f"{self.title}: step {step}/{self.total}, {_text(found)}, ETA {_clock((self.total - step) / rate)}, loss {loss:.4f}",
                 flush=True,
             )
-        return rates
+        return found
+
+    def leave_rate(self, stage: str, config: TrainingConfig) -> None:
+        """Call it after the last step: all since the first one counts, evaluations and saved states too."""
+        if self._first and devices.is_main():
+            began, step = self._first
+            samples = (self.total - step) * self.samples_per_step
+            work = functools.partial(rates.training_work, config)
+            rates.leave(stage, work, "sample", samples, time.monotonic() - began, devices.name(), devices.world_size())
 
 
-def _text(rates: dict[str, float]) -> str:
-    utilization = rates.get("time/model_flops_utilization")
+def _text(found: dict[str, float]) -> str:
+    utilization = found.get("time/model_flops_utilization")
     share = "" if utilization is None else f" (model FLOP utilisation {utilization:.0%})"
     return (
-        f"{rates['time/steps_per_second']:.2f} steps/s, {rates['time/samples_per_second']:.0f} samples/s, "
-        f"data wait {rates['time/data_wait_share']:.0%}, peak memory {rates['time/peak_memory_gib']:.1f} GiB, "
-        f"{rates['time/tflops_per_device']:.3g} TFLOP/s per device{share}"
+        f"{found['time/steps_per_second']:.2f} steps/s, {found['time/samples_per_second']:.0f} samples/s, "
+        f"data wait {found['time/data_wait_share']:.0%}, peak memory {found['time/peak_memory_gib']:.1f} GiB, "
+        f"{found['time/tflops_per_device']:.3g} TFLOP/s per device{share}"
     )
 
 

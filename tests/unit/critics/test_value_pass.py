@@ -2,7 +2,7 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from recap_steam.errors import UserError
 from recap_steam.labels.inputs import critic_digest
 from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
+from tests.e2e.launching import environment, launcher
 from tests.unit.critics.experiment import CAMERA, Files
 
 NAME = "rollouts"
@@ -80,10 +81,11 @@ def test_finished_groups_are_not_computed_again(files, critic_dir, tmp_path, sma
     assert [(rows.start, rows.stop) for rows in computed] == [(0, 12), (12, 19), (19, 31)]
 
 
-def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_groups):
-    launcher = tmp_path / "two.py"  # the script, with groups as small as here
-    launcher.write_text(
-        "import runpy\nfrom recap_steam.critics import group_pass\ngroup_pass.GROUP_FRAMES = 4\n"
+def under_the_launcher(files: Files, critic_dir: Path, folder: Path, setup: str = "") -> list[str]:
+    """Command of the script in two processes, after ``setup``, with groups as small as in ``small_groups``."""
+    script = folder / "two.py"
+    script.write_text(
+        f"import runpy\nfrom recap_steam.critics import group_pass, value_pass\ngroup_pass.GROUP_FRAMES = 4\n{setup}\n"
         f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
     arguments = {
@@ -93,15 +95,39 @@ def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_g
         "--critic-dir": critic_dir,
         "--episodes": files.episodes / f"{NAME}.parquet",
         "--frames": files.frame_cache(NAME),
-        "--state-dir": tmp_path / "state2",
-        "--output": tmp_path / "two.parquet",
+        "--state-dir": folder / "state",
+        "--output": folder / "values.parquet",
     }
-    command = [sys.executable, "-m", "recap_steam.launch", "--standalone", "--nproc-per-node", "2", launcher]
-    words = [str(word) for word in (*command, *(word for pair in arguments.items() for word in pair))]
-    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    return [str(word) for word in (*launcher(2), script, *(word for pair in arguments.items() for word in pair))]
+
+
+def test_two_processes_write_the_same_bytes(files, critic_dir, tmp_path, small_groups):
+    done = subprocess.run(under_the_launcher(files, critic_dir, tmp_path), env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     one = run(files, critic_dir, tmp_path / "one.parquet", tmp_path / "state1")
-    assert (tmp_path / "two.parquet").read_bytes() == one.read_bytes()
+    assert (tmp_path / "values.parquet").read_bytes() == one.read_bytes()
+
+
+def test_a_signal_to_leave_keeps_the_finished_groups(files, critic_dir, tmp_path, small_groups, monkeypatch):
+    slow = (
+        "import time\nfast = value_pass.evaluate_rows\nvalue_pass.evaluate_rows = lambda *a: time.sleep(60 * (a[2].start > 11)) or fast(*a)"
+    )
+    with subprocess.Popen(
+        under_the_launcher(files, critic_dir, tmp_path, slow), env=environment(), stderr=subprocess.PIPE, text=True
+    ) as job:
+        while not list(tmp_path.glob("state/*/group_000000.npz")):
+            assert job.poll() is None
+            time.sleep(0.02)
+        job.terminate()
+        errors = job.stderr.read()
+    assert job.returncode == 143
+    assert errors.endswith("error: a process was killed by signal 15; run again to resume from the last saved state\n")
+    assert errors.count("error:") == 1
+    computed = []
+    monkeypatch.setattr(value_pass, "evaluate_rows", lambda *args: computed.append(args[2].start) or evaluate_rows(*args))
+    resumed = run(files, critic_dir, tmp_path / "values.parquet", tmp_path / "state")
+    assert computed == [12, 19]
+    assert resumed.read_bytes() == run(files, critic_dir, tmp_path / "one.parquet", tmp_path / "state1").read_bytes()
 
 
 def test_another_critic_or_a_swapped_weight_file_is_refused(files, critic_dir, tmp_path):

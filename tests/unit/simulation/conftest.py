@@ -1,6 +1,6 @@
 import pytest
 
-from recap_steam.config import CollectConfig, EnvironmentConfig
+from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
 
 ENVIRONMENT = {
     "simulator": "metaworld",

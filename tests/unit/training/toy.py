@@ -55,7 +55,14 @@ class Network(nn.Sequential):
 
 class Toy:
     def __init__(
-        self, selection=None, nan_from: int | None = None, seconds_per_batch: float = 0.0, dropout: float = 0.1, fail_at: int | None = None
+        self,
+        selection=None,
+        nan_from: int | None = None,
+        seconds_per_batch: float = 0.0,
+        seconds_per_state: float = 0.0,
+        seconds_per_export: float = 0.0,
+        dropout: float = 0.1,
+        fail_at: int | None = None,
     ):
         devices.seed(0)
         self.model = Network(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))
@@ -64,7 +71,8 @@ class Toy:
         self.targets = self.inputs.sum(1, keepdims=True)
         self.lengths, self.weights, self.selection = [10, 30], [1.0, 1.0], selection
         self.nan_from, self.seconds_per_batch = nan_from, seconds_per_batch
-        self.fail_at = fail_at
+        self.fail_at, self.seconds_per_export = fail_at, seconds_per_export
+        self.model.register_state_dict_pre_hook(lambda *_: time.sleep(seconds_per_state))
         self.losses, self.seen = [], []  # of every call
 
     def parameter_groups(self):
@@ -87,13 +95,16 @@ class Toy:
         self.seen.append(batch["samples"])
         if len(self.seen) == self.fail_at:
             raise RuntimeError("killed")
-        return error.mean(), {"squared_error": (error.sum(), torch.tensor(float(len(error))))}
+        return error.mean(), {"squared_error": (error.sum(), error.new_tensor(float(len(error))))}
 
     def evaluate(self):
         prediction = self.model(torch.from_numpy(self.inputs).to(devices.device()))
         return {"eval/mae": (prediction.cpu() - torch.from_numpy(self.targets)).abs().mean().item()}
 
     def export(self, folder, weights, metrics):
+        (folder / "started").touch()
+        time.sleep(self.seconds_per_export)
+        (folder / "started").unlink()
         save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
         (folder / "evaluation.json").write_text(json.dumps(metrics))
 
