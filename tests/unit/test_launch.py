@@ -62,6 +62,11 @@ def test_devices_of_this_node(scontrol, node, npu, gpu):
     assert slurm.granted("gpu") == gpu
 
 
+def test_outside_of_its_nodes_a_job_has_no_devices(scontrol):
+    scontrol.delenv("SLURMD_NODENAME")
+    assert slurm.allocated() and slurm.granted("npu") is None
+
+
 def test_outside_of_slurm_and_without_its_commands_nothing_is_known(scontrol, tmp_path):
     (tmp_path / "scontrol").unlink()
     scontrol.setenv("PATH", str(tmp_path))
