@@ -155,6 +155,12 @@ def test_several_nodes_are_started_by_srun(tmp_path):
     )
 
 
+def test_several_nodes_without_srun_are_an_error(tmp_path):
+    done = run(*launcher(1), "--nodes", 2, "script.py", PATH=str(tmp_path), SLURM_JOB_ID="7")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: srun: not found in this Slurm job;")
+
+
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="torch sees a device here")
 def test_given_devices_that_torch_does_not_see_are_an_error_unless_the_cpu_is_asked_for(tmp_path):
     (tmp_path / "script.py").write_text("import sys; sys.exit(5)")
