@@ -7,10 +7,13 @@ to save a large state), and leaves the last word to the script's own error line 
 
 import argparse
 import contextlib
+import fcntl
 import logging
 import os
+import re
 import signal
 import sys
+import tempfile
 from types import FrameType
 
 import psutil
@@ -25,6 +28,7 @@ from recap_steam.accelerators import ACCELERATORS, Accelerator, of_device
 from recap_steam.errors import UserError, run_main
 
 ON_CPU = "RECAP_STEAM_ON_CPU"
+NO_DEVICE = ("", "-1", "NoDevFiles")  # in a variable of visible devices: a user's words, and what older Slurm says in a job without
 LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # Slurm's end of time or preemption; Ctrl-C; a lost terminal
 
 
@@ -39,6 +43,7 @@ def main() -> None:
         _once_per_node(args.nodes, args.threads)
     _set_environment(args.devices, args.threads)
     _check_devices(args.devices)
+    _choose_devices(args.devices)
     sys.exit(_torchrun(args.nodes, ["--nproc-per-node", str(args.devices), *args.script]))
 
 
@@ -47,6 +52,8 @@ def _once_per_node(nodes: int, threads: int) -> None:
     if not slurm.allocated():
         raise UserError(f"launch: {nodes} nodes need a Slurm job; set nodes to 1, or run with a Slurm profile")
     command = [*slurm.task_per_node(nodes, threads), sys.executable, "-m", "recap_steam.launch", *sys.argv[1:]]
+    if shutil.which(command[0]) is None:
+        raise UserError("srun: not found in this Slurm job; make Slurm's commands available on the nodes (in containers too)")
     os.execvp(command[0], command)
 
 
@@ -90,11 +97,36 @@ def _check_given() -> None:
     """Refuse to compute for days on the CPUs of a node whose devices were given to this job."""
     for accelerator in ACCELERATORS.values():
         given = os.environ.get(accelerator.visible_devices, "")
-        if given not in ("", "-1") and ON_CPU not in os.environ:  # -1: the user's word for no device
+        if given not in NO_DEVICE and ON_CPU not in os.environ:
             raise UserError(
                 f"launch: {accelerator.visible_devices}={given}, but torch sees no device; install its driver and a torch made for it, "
                 f"or set {ON_CPU}=1 to compute on the CPU"
             )
+
+
+def _choose_devices(devices: int) -> None:
+    """Show the processes free devices only, as jobs on one machine would all begin with the first. Where too few are free, they share."""
+    if not (accelerator := _accelerator()):
+        return
+    given = os.environ.get(accelerator.visible_devices)
+    free: list[str] = []
+    for device in given.split(",") if given else map(str, range(torch.accelerator.device_count())):
+        if len(free) < devices and _take(f"{accelerator.visible_devices}_{device}"):
+            free.append(device)
+    if len(free) == devices:
+        os.environ[accelerator.visible_devices] = ",".join(free)
+
+
+def _take(device: str) -> bool:
+    """Take a device, until this process ends; return whether it was free of this user's other jobs."""
+    name = re.sub(r"\W", "_", f"recap_steam_{os.getuid()}_{device}")
+    handle = os.open(os.path.join(tempfile.gettempdir(), name), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return False
+    return True
 
 
 def _torchrun(nodes: int, arguments: list[str]) -> int:

@@ -8,10 +8,12 @@ import dataclasses
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.lineage import digest_json
 
@@ -51,10 +53,14 @@ def leave(
 ) -> None:
     """Leave the rate of a job that did ``units`` of work in ``seconds``, its start not counted. Call it in one process.
 
-    ``work`` gives the ``Rate``'s; it is called only where rates are wanted.
+    ``work`` gives the ``Rate``'s; it is called only where rates are wanted. A rate that cannot be written costs no job: another one of the
+    same work may be writing it at this moment.
     """
     if units and (folder := os.environ.get(FOLDER)):
-        Rate(stage, work(), unit, device, processes, seconds * processes / units).save(Path(folder))
+        try:
+            Rate(stage, work(), unit, device, processes, seconds * processes / units).save(Path(folder))
+        except (UserError, OSError) as error:
+            print(f"no rate for `make plan` is left: {error}", file=sys.stderr)
 
 
 def trained_model(folder: Path | None) -> dict[str, Any] | None:

@@ -45,9 +45,9 @@ def meeting_point() -> tuple[str, int]:
 
 def granted(gres: str) -> list[int] | None:
     """Indices of this job's devices of kind ``gres`` (Slurm's word) on this node; None where it has none, or Slurm cannot say."""
-    if not allocated() or shutil.which("scontrol") is None:
+    name = os.environ.get("SLURMD_NODENAME")  # not set where salloc leaves its shell, which may be no node of the job
+    if not allocated() or name is None or shutil.which("scontrol") is None:
         return None
-    name = os.environ["SLURMD_NODENAME"]
     for line in _scontrol("show", "job", "-d", os.environ["SLURM_JOB_ID"]).splitlines():
         nodes = re.search(r"\bNodes=(\S+) CPU_IDs=", line)
         if nodes and name in _hosts(nodes[1]):

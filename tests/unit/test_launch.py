@@ -62,6 +62,11 @@ def test_devices_of_this_node(scontrol, node, npu, gpu):
     assert slurm.granted("gpu") == gpu
 
 
+def test_outside_of_its_nodes_a_job_has_no_devices(scontrol):
+    scontrol.delenv("SLURMD_NODENAME")
+    assert slurm.allocated() and slurm.granted("npu") is None
+
+
 def test_outside_of_slurm_and_without_its_commands_nothing_is_known(scontrol, tmp_path):
     (tmp_path / "scontrol").unlink()
     scontrol.setenv("PATH", str(tmp_path))
@@ -148,6 +153,12 @@ def test_several_nodes_are_started_by_srun(tmp_path):
     assert (
         done.stdout.split("\n")[0] == f"{srun} {sys.executable} -m recap_steam.launch --devices 4 --threads 4 --nodes 2 script.py --tag a b"
     )
+
+
+def test_several_nodes_without_srun_are_an_error(tmp_path):
+    done = run(*launcher(1), "--nodes", 2, "script.py", PATH=str(tmp_path), SLURM_JOB_ID="7")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: srun: not found in this Slurm job;")
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="torch sees a device here")

@@ -10,7 +10,6 @@ from recap_steam.lineage import digest_json
 from recap_steam.model_config import read_config
 from recap_steam.rates import CPU, Rate
 
-DEVICE_STAGES = ("train_critic", "train_member", "train_policy", "compute_values", "compute_scores", "evaluate_policy")
 TOWERS = {  # what determines the time of a tower
     "siglip": ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "patch_size"),
     "gemma3": ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
@@ -45,21 +44,25 @@ class KnownRates:
 
     Args:
         found: of ``read_rates``.
-        device: name of the device to plan for; None: the one that accelerated work was last measured on.
+        device: name of the device to plan for; None: the one that a model was last measured on.
     """
 
     def __init__(self, found: list[Rate], device: str | None):
-        last = next((rate.device for rate in found if rate.stage in DEVICE_STAGES), CPU)
+        last = next((rate.device for rate in found if _has_model(rate.work)), CPU)
         self.device = device or last
         self._rates: dict[tuple[str, str], list[Rate]] = {}
         for rate in found:
             self._rates.setdefault((rate.stage, same_speed(rate.stage, rate.work)), []).append(rate)
 
     def of(self, stage: str, kind: dict[str, Any]) -> Rate | None:
-        """The newest rate of this kind of work on the device; of work that no device speeds up, on any."""
-        needs_device = stage in DEVICE_STAGES or (stage == "collect_dataset" and kind["model"] is not None)
+        """The newest rate of this kind of work on the device; of work without a model, which no device speeds up, on any."""
         fitting = self._rates.get((stage, same_speed(stage, kind)), [])
-        return next((rate for rate in fitting if not needs_device or rate.device == self.device), None)
+        return next((rate for rate in fitting if rate.device == self.device or not _has_model(kind)), None)
+
+
+def _has_model(work: dict[str, Any]) -> bool:
+    """False for the frame cache and for the scripted expert."""
+    return work.get("model") is not None
 
 
 def same_speed(stage: str, kind: dict[str, Any]) -> str:

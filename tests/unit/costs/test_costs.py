@@ -21,6 +21,8 @@ from recap_steam.costs.table import NOTHING
 from recap_steam.costs.work import Frames, Workload
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.errors import UserError
+from recap_steam.files import atomic_output
+from recap_steam.lineage import digest_json
 from tests.changes import with_changes
 from tests.datasets import write_v30
 
@@ -90,9 +92,19 @@ def test_a_device_can_be_asked_for_and_own_rates_come_first(plan, tmp_path):
     assert "; train_policy (start)." in plan(*COLLECT, train("start"), arguments=("--device", "another"))
 
 
+def test_what_has_no_model_takes_as_long_with_any_device(plan, tmp_path):
+    experiment = load_experiment(DEMO)
+    (environment,) = experiment.environments.values()
+    rate("train_policy", rates.training_work(experiment.policies["start"]), "NVIDIA H200", 0.9).save(tmp_path / "own")
+    rate("evaluate_policy", rates.rollout_work(environment, None, None), "CPU", 0.36).save(tmp_path / "own")
+    script = "workflow/scripts/evaluate_policy.py --evaluation paired --policy expert"
+    output = plan(f"{LAUNCH} --nodes 1 --devices 1 --threads 1 {script} > log")
+    assert "device: NVIDIA H200" in output and "1.00 CPU hours" in output
+
+
 def test_the_newest_rate_of_a_folder_comes_first_and_a_damaged_one_is_an_error(tmp_path):
-    rate("train_policy", {"a": 1}, "old").save(tmp_path)
-    rate("train_policy", {"a": 1}, "new").save(tmp_path)
+    rate("train_policy", {"model": {}}, "old").save(tmp_path)
+    rate("train_policy", {"model": {}}, "new").save(tmp_path)
     (old,) = tmp_path.glob("*old*")
     os.utime(old, (1, 1))
     found = read_rates([tmp_path])
@@ -154,6 +166,16 @@ def test_an_arm_that_predicts_twice_is_another_kind_of_work(tmp_path, scale, gui
     work = Workload(load_experiment(DEMO), tmp_path, []).of(Job("evaluate_policy", options, 1, 1))
     assert work.tag == "paired: recap_" + (f"w{float(scale[0]):g}" if scale else "plain")
     assert work.kind["guided"] == guided and work.frames == Frames(200 * 50, bounded=True)
+
+
+def test_a_rate_that_cannot_be_written_costs_no_job(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(rates.FOLDER, str(tmp_path))
+    with atomic_output(tmp_path / f"cache_frames_{digest_json(rates.cache_work(64))[:12]}_CPU.json"):
+        rates.leave("cache_frames", lambda: rates.cache_work(64), "image", 10, 2.0)
+    assert "another process is writing this file" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(rates.FOLDER, str(tmp_path / "file"))
+    rates.leave("cache_frames", lambda: rates.cache_work(64), "image", 10, 2.0)
 
 
 def test_rates_are_left_only_where_they_are_wanted(tmp_path, monkeypatch):
