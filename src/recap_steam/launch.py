@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
