@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from recap_steam.report.figures import ScoreHistogram, draw_histogram
 from recap_steam.report.judgement import ValueJudgement
-from recap_steam.report.style import BLACK, BLUE, GREY, GROUP_MARKERS, GROUPS, SKY, VERMILION, new_figure, save, styled
+from recap_steam.report.style import BLACK, BLUE, GREY, GROUP_MARKERS, GROUPS, SKY, VERMILION, as_written, new_figure, save, styled
 
 MANY_FRAMES = 20_000  # of more, the scatter shows evenly spaced ones
 OUTCOMES = ((True, "success", BLUE, None), (False, "failure", VERMILION, "////"))
@@ -104,5 +104,5 @@ def _write_numbers(axis: Axes, judgement: ValueJudgement) -> None:
     axis.axis("off")
     axis.set_title("numbers")
     for row, (name, text) in enumerate(numbers.items()):
-        axis.text(0, 0.95 - 0.075 * row, name, transform=axis.transAxes, va="top")
+        axis.text(0, 0.95 - 0.075 * row, as_written(name, 28), transform=axis.transAxes, va="top")
         axis.text(0.54, 0.95 - 0.075 * row, text, transform=axis.transAxes, va="top")

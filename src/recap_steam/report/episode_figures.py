@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from recap_steam.report.episode_curves import EpisodeCurves, draw_curves
-from recap_steam.report.style import BLACK, GREEN, GREY, WIDTH, new_figure, save, styled
+from recap_steam.report.style import BLACK, GREEN, GREY, WIDTH, as_written, new_figure, save, styled
 
 LEFT, RIGHT, TOP, GAP = 0.85, 0.15, 0.62, 0.08  # inches
 CURVES = 1.35, 1.5  # heights of the two panels, inches
@@ -27,7 +27,7 @@ def draw_episode(path: Path, curves: EpisodeCurves, images: dict[str, list[np.nd
     figure = new_figure(TOP + sum(heights) + GAP * len(heights) + CAPTION + sum(CURVES) + 2 * BETWEEN + BOTTOM)
     figure.set_layout_engine("none")  # every place is known
     figure.text(0.01, 1 - 0.08 / figure.get_figheight(), curves.title, fontsize=12, weight="bold", va="top")
-    figure.text(0.01, 1 - 0.33 / figure.get_figheight(), curves.task, color=BLACK, va="top", wrap=True)
+    figure.text(0.01, 1 - 0.33 / figure.get_figheight(), as_written(curves.task, 120), color=BLACK, va="top")
     top = TOP
     for height, (camera, row) in zip(heights, images.items(), strict=True):
         for number, image in enumerate(row):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from recap_steam.report.style import BLACK, BLUE, GREY, GROUP_LINES, GROUPS, SKY, draw_nothing, new_figure, save, styled
+from recap_steam.report.style import BLACK, BLUE, GREY, GROUP_LINES, GROUPS, SKY, as_written, draw_nothing, new_figure, save, styled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def draw_histogram(axis: Axes, histogram: ScoreHistogram) -> None:
         share, _ = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
         axis.stairs(100 * share / len(pooled), bins, linewidth=1.8, color=GROUPS[group], linestyle=GROUP_LINES[group], label=group)
     for number, (pool, threshold) in enumerate(histogram.thresholds.items()):
-        label = pool if len(histogram.thresholds) < 6 else ("thresholds" if number == 0 else None)
+        label = as_written(pool, 40) if len(histogram.thresholds) < 6 else ("thresholds" if number == 0 else None)
         axis.axvline(threshold, color=BLACK, linestyle=("--", ":", "-.")[number % 3], linewidth=1.2, label=label)
     axis.set(title=histogram.title, ylabel="share of all frames, %", xlim=(bins[0], bins[-1]))
     axis.set_xlabel(f"{histogram.quantity} (the outer bins hold the 0.5 % beyond each end)")

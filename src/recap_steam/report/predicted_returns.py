@@ -91,7 +91,7 @@ def draw_predicted_returns(path: Path, panels: list[PredictedReturns]) -> None:
         mesh = axis.pcolormesh(edges, edges, np.ma.masked_equal(count, 0), norm=norm, cmap=PALE_TO_DARK, rasterized=True)
         _draw_tenths(axis, panel)
         axis.plot(edges[[0, -1]], edges[[0, -1]], color=GREY, linestyle="--", linewidth=1.2)
-        axis.set_title("\n".join(textwrap.wrap(panel.title, 30, max_lines=2, placeholder=" …")), fontsize=9)
+        axis.set_title("\n".join(textwrap.wrap(panel.title, 30, max_lines=2, placeholder=" …")).replace("$", r"\$"), fontsize=9)
         error = panel.value - panel.target
         note = f"{len(error):,} frames\nMAE {np.abs(error).mean():.3f}\nbias {error.mean():+.3f}"
         axis.text(0.03, 0.97, note, transform=axis.transAxes, va="top", fontsize=8, bbox=NOTE)

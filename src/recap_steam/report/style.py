@@ -37,6 +37,12 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width, height))  # no pyplot: no global state, no display
 
 
+def as_written(text: str, width: int) -> str:
+    """A text of a dataset, such as a task, as a figure shows it: one line of at most ``width`` characters, in which $ starts no formula."""
+    line = " ".join(text.split())
+    return (line if len(line) <= width else f"{line[: width - 1]}…").replace("$", r"\$")
+
+
 @styled
 def draw_nothing(path: Path, message: str) -> None:
     """The figure is a declared output, so it exists even when there is nothing to show."""

@@ -21,7 +21,7 @@ from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
 from recap_steam.report.episode_curves import EpisodeCurves, draw_curves, episode_curves
 from recap_steam.report.judgement import load_labels
-from recap_steam.report.style import BLACK, GREEN, new_figure, styled
+from recap_steam.report.style import BLACK, GREEN, as_written, new_figure, styled
 
 WIDTH, HEADER, CURVES, GAP = 960, 84, 330, 8  # pixels
 MAX_CAMERAS, BORDER = 480, 6  # height of the cameras, width of the frame around them
@@ -110,7 +110,7 @@ def draw_canvas(curves: EpisodeCurves, shapes: list[tuple[int, int]]) -> Canvas:
     figure.set_dpi(DPI)
     figure.set_layout_engine("none")
     figure.text(0.01, 1 - 8 / total, curves.title, fontsize=13, weight="bold", va="top")
-    figure.text(0.01, 1 - 33 / total, curves.task, va="top")
+    figure.text(0.01, 1 - 33 / total, as_written(curves.task, 120), va="top")
     upper, lower = (figure.add_axes((0.095, bottom / total, 0.89, 105 / total)) for bottom in (195, 50))
     draw_curves(upper, lower, curves)
     canvas = FigureCanvasAgg(figure)

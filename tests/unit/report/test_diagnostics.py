@@ -25,7 +25,9 @@ from recap_steam.report.diagnostics import SCORE_FIGURES, diagnostics_stage
 from recap_steam.report.episode_curves import episode_curves
 from recap_steam.report.episode_figures import draw_episode, key_steps
 from recap_steam.report.judgement import EnsembleJudgement, Judgement, Labels, ValueJudgement, load_labels
+from recap_steam.report.predicted_returns import PredictedReturns, draw_predicted_returns
 from recap_steam.report.results import Results
+from recap_steam.report.style import as_written
 from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
 from tests.experiments import RESULTS, K, episodes_of, sidecar, small_config
@@ -255,6 +257,18 @@ def test_draws_an_episode(case, of_values, tmp_path):
     images = [np.full((24, 32, 3), 128, np.uint8)] * len(key_steps(lengths[0]))
     draw_episode(tmp_path / "figure", curves, {"observation.images.front": images, "observation.images.wrist": images})
     assert matplotlib.image.imread(tmp_path / "figure", format="png").shape[1] == 1350
+
+
+@pytest.mark.filterwarnings("error")
+def test_any_task_text_is_shown_as_it_is(tmp_path):
+    """To Matplotlib, text between dollars is a formula, which may be an error; and lengths of tasks have no limit."""
+    task = "put the $5^$ note and\nthe <b>$10_$ note away, " + "carefully, " * 40
+    given = valued([4, 5], 0.2)
+    given = dataclasses.replace(given, episodes=dataclasses.replace(given.episodes, tasks=[task]), thresholds={task: 0.0, "other": 0.1})
+    draw_advantage_distribution(tmp_path / "figure", given)
+    draw_episode(tmp_path / "figure", episode_curves(given, 10.0, 0), {})
+    draw_predicted_returns(tmp_path / "figure", [PredictedReturns(task, given.value, given.target)])
+    assert as_written("a  $b\nc", 6) == "a \\$b c" and as_written("abcdef", 4) == "abc…"
 
 
 @pytest.fixture
