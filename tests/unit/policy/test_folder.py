@@ -14,7 +14,7 @@ from recap_steam.policy import pi05
 from recap_steam.policy.flow import image_inputs
 from recap_steam.policy.folder import Serving, load_policy, load_serving, save_policy
 from recap_steam.policy.processors import PromptTable, encode, load_processors, make_processors
-from recap_steam.policy.prompts import PLAIN, POSITIVE, with_indicator
+from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE, with_indicator
 from recap_steam.policy.runner import PolicyRunner
 from recap_steam.policy.samples import Source
 from tests.datasets import index, write_v30
@@ -146,6 +146,17 @@ def test_foreign_weights_are_refused(folder):
     save_file(weights, folder / "model.safetensors")
     with pytest.raises(UserError, match=r"lacks tensor action_out_proj\.bias"):
         load_policy(folder)
+
+
+def test_guidance_leads_towards_the_indicator_that_is_asked_for(folder, observations, noise):
+    runner = PolicyRunner.load(folder)
+    positive, negative = (runner.act(*observations, 1.5, noise, indicator) for indicator in (POSITIVE, NEGATIVE))
+    assert np.abs(positive - negative).max() > 1e-3
+    serving = json.loads((folder / "serving.json").read_text())
+    del serving["task_suffixes"]["negative"]
+    (folder / "serving.json").write_text(json.dumps(serving))
+    with pytest.raises(UserError, match="indicator negative: this policy never read it in training"):
+        PolicyRunner.load(folder).act(*observations, 1.5, noise, NEGATIVE)
 
 
 def test_runner_refuses_guidance_without_indicator_and_missing_cameras(folder, observations, noise):
