@@ -61,7 +61,7 @@ class PolicyRunner:
             (B, n_action_steps, action_dim) float32, environment units.
 
         Raises:
-            UserError: a camera is missing or all are None, a prompt is too long, or guidance is asked for that the policy was not trained for.
+            UserError: a camera is missing or all are None, a prompt is too long, or the policy was not trained for the guidance asked for.
         """
         if guidance_scale is not None:
             self.check_guidance(indicator)

@@ -1,0 +1,15 @@
+"""What the commands of both servers have in common."""
+
+import argparse
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000  # openpi-client's port
+
+
+def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser with the server's address."""
+    parser = argparse.ArgumentParser(prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--host", default=DEFAULT_HOST, help="address to listen on; 0.0.0.0: every one of this machine (default: %(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: a free one (default: %(default)s)")
+    return parser
