@@ -102,3 +102,15 @@ def test_the_full_size_benchmark_leaves_the_rates_of_the_full_size_experiment(lo
 def test_scores_encode_each_frame_once(load, capsys):
     load("steam_scores", "--episodes", "1", "--length", "70").main()
     assert re.search(r"each frame once +\| +70 .*pair by pair +\| +138 .*at least 1\.8: met", capsys.readouterr().out, re.DOTALL)
+
+
+def test_serving_is_measured_through_a_server_of_its_own(load, capsys):
+    load("serving", "--rounds", "3", "--clients", "2", "--seconds", "2").main()
+    output = capsys.readouterr().out
+    for expected in (
+        r"\| guided, 1\.5 +\| ",
+        r"\| the rest +\| ",
+        r"\| 4 +\| +[1-9]\d* ",
+        r"- memory after the last quarter, x after the first: ",
+    ):
+        assert re.search(expected, output), expected

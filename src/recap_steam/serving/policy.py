@@ -8,6 +8,7 @@ import numpy as np
 
 from recap_steam.errors import UserError, run_main
 from recap_steam.lineage import digest_file
+from recap_steam.policy.folder import Serving
 from recap_steam.policy.prompts import KIND_NAMES, PLAIN, POSITIVE
 from recap_steam.policy.runner import PolicyRunner
 from recap_steam.serving import observation as check
@@ -20,16 +21,33 @@ NO_POLICY_KEYS = "this is a policy server, it returns actions; values and scores
 
 @dataclasses.dataclass(frozen=True)
 class Guidance:
-    """Prompt kind that leads (``KIND_NAMES``) and how far; ``scale`` is not read for ``plain``."""
+    """The prompt that leads, by name (``KIND_NAMES``), and how far."""
 
     indicator: str
     scale: float
 
-    @classmethod
-    def choose(cls, indicator: str, scale: float | None, default_scale: float) -> "Guidance":
-        if indicator == KIND_NAMES[PLAIN] and scale is not None:
-            raise UserError(f"guidance_scale: the {indicator} prompt is not guided; leave it out, or choose another indicator")
-        return cls(indicator, default_scale if scale is None else scale)
+    @property
+    def weight(self) -> float | None:
+        """As ``PolicyRunner.act`` takes it: None for the plain prompt, which is not guided."""
+        return None if self.indicator == KIND_NAMES[PLAIN] else self.scale
+
+    def change(self, indicator: str | None, scale: float | None) -> "Guidance":
+        """With what is given in place of its own.
+
+        Raises:
+            UserError: a scale for the plain prompt.
+        """
+        changed = Guidance(indicator or self.indicator, self.scale if scale is None else scale)
+        if scale is not None and changed.weight is None:
+            raise UserError(f"guidance_scale: the {changed.indicator} prompt is not guided; leave it out, or choose another indicator")
+        return changed
+
+
+def default_guidance(serving: Serving) -> Guidance:
+    """What a policy's folder says."""
+    if serving.default_guidance_scale is None:
+        return Guidance(KIND_NAMES[PLAIN], 1.0)
+    return Guidance(KIND_NAMES[POSITIVE], serving.default_guidance_scale)
 
 
 class PolicyService:
@@ -57,15 +75,13 @@ class PolicyService:
         self._runner, self._request_guidance = PolicyRunner.load(folder), request_guidance
         self._rng = np.random.default_rng(seed)
         serving = self._runner.serving
-        self._default_scale = 1.0 if serving.default_guidance_scale is None else serving.default_guidance_scale
-        indicator = indicator or KIND_NAMES[PLAIN if serving.default_guidance_scale is None and guidance_scale is None else POSITIVE]
-        self._guidance = Guidance.choose(indicator, guidance_scale, self._default_scale)
+        self._guidance = default_guidance(serving).change(indicator, guidance_scale)
         self.metadata = {
             **{name: getattr(serving, name) for name in ("cameras", "state_dim", "action_dim", "n_action_steps", "image_size")},
             **{name: getattr(serving, name) for name in ("prompt_template", "task_suffixes")},
             "noise_shape": self._runner.noise_shape,
             "indicator": self._guidance.indicator,
-            "guidance_scale": None if self._guidance.indicator == KIND_NAMES[PLAIN] else self._guidance.scale,
+            "guidance_scale": self._guidance.weight,
             "request_guidance": request_guidance,
             "weights": digest_file(Path(folder) / "model.safetensors"),
         }
@@ -86,12 +102,11 @@ class PolicyService:
         runner = self._runner
         self._check_keys(observation)
         images, state = check.images_of(observation, runner.cameras), check.numbers(observation, "state", (runner.state_dim,))
-        prompt, guidance = check.text(observation, "prompt"), self._guidance_of(observation)
-        scale = None if guidance.indicator == KIND_NAMES[PLAIN] else guidance.scale
-        noise = self._noise_of(observation)
-        (actions,) = runner.act(images, state, [prompt], scale, noise, KIND_NAMES.index(guidance.indicator))
+        prompt, guidance = self._prompt_of(observation), self._guidance_of(observation)
+        noise, indicator = self._noise_of(observation), KIND_NAMES.index(guidance.indicator)
+        (actions,) = runner.act(images, state, [prompt], guidance.weight, noise, indicator)
         if not np.isfinite(actions).all():
-            raise UserError(f"the policy's actions are not finite at guidance {scale}; use a smaller guidance_scale")
+            raise UserError(f"the policy's actions are not finite at guidance {guidance.weight}; use a smaller guidance_scale")
         return {"actions": actions}
 
     def _check_keys(self, observation: dict[str, Any]) -> None:
@@ -100,13 +115,16 @@ class PolicyService:
             raise UserError(f"key '{asked[0]}': requests may not choose it here; start the server with --request-guidance")
         check.check_keys(observation, needed, ["noise", *(GUIDANCE if self._request_guidance else [])], NO_POLICY_KEYS)
 
+    def _prompt_of(self, observation: dict[str, Any]) -> str:
+        prompt = check.text(observation, "prompt")
+        if any(suffix and suffix.strip() in prompt for suffix in self._runner.serving.task_suffixes.values()):
+            raise UserError("key 'prompt': it has an indicator, which this server appends itself; send the task alone")
+        return prompt
+
     def _guidance_of(self, observation: dict[str, Any]) -> Guidance:
-        if not any(key in observation for key in GUIDANCE):
-            return self._guidance
-        known, indicator = list(KIND_NAMES), self._guidance.indicator
-        indicator = check.one_of(observation, "indicator", known) if "indicator" in observation else indicator
+        indicator = check.one_of(observation, "indicator", list(KIND_NAMES)) if "indicator" in observation else None
         scale = check.number(observation, "guidance_scale") if "guidance_scale" in observation else None
-        return Guidance.choose(indicator, scale, self._guidance.scale)
+        return self._guidance.change(indicator, scale)
 
     def _noise_of(self, observation: dict[str, Any]) -> np.ndarray:
         if "noise" in observation:

@@ -8,6 +8,7 @@ has at most one observation of each connection, so that clients take turns, what
 import asyncio
 import dataclasses
 import http
+import ipaddress
 import logging
 import signal
 import time
@@ -23,7 +24,6 @@ from websockets.frames import CloseCode
 from recap_steam.errors import UserError
 from recap_steam.serving.codec import decode, encode
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LOGGER = logging.getLogger(__name__)
 _LOGGER.setLevel(logging.CRITICAL)  # websockets reports every malformed handshake with a traceback
 
@@ -170,9 +170,7 @@ def serve_forever(service: Service, host: str, port: int) -> None:
     """
 
     def started(port: int) -> None:
-        print(f"{service.kind} server: ws://{host}:{port}, health http://{host}:{port}/healthz", flush=True)
-        if host not in LOOPBACK:
-            print(f"{host} is more than this machine: there is no authentication, whoever reaches the port is answered", flush=True)
+        print(announcement(service.kind, host, port), flush=True)
 
     async def until_told() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -181,3 +179,14 @@ def serve_forever(service: Service, host: str, port: int) -> None:
         await Server(service).run(host, port, stop, started)
 
     asyncio.run(until_told())
+
+
+def announcement(kind: str, host: str, port: int) -> str:
+    """Where the server is, and what that means if others reach it."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    line = f"{kind} server: ws://{address}, health http://{address}/healthz"
+    try:
+        reached_by_others = not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        reached_by_others = host != "localhost"
+    return f"{line}\nthere is no authentication: whoever reaches this address is answered" if reached_by_others else line

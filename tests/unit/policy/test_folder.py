@@ -63,7 +63,7 @@ def test_defect_33_guidance_reads_the_prompts_that_training_made(folder, process
 
 def test_the_documented_way_to_serve_with_stock_lerobot(folder, observations):
     document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    (code,) = re.findall(r"<!-- tested by tests/unit/policy/test_folder.py -->\n```python\n(.*?)```", document, re.DOTALL)
     images, states, _ = observations
     pixels = torch.from_numpy(images[CAMERA]).permute(0, 3, 1, 2).float() / 255
     names = {"folder": str(folder), "images": {CAMERA: pixels}, "state": torch.from_numpy(states), "torch": torch}

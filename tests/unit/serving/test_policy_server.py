@@ -1,8 +1,10 @@
 """openpi's own client drives a policy of ours, and gets what the policy does in process."""
 
 import json
+import re
 import shutil
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,9 +119,37 @@ def test_a_policy_without_indicator_is_served_plain_and_not_guided(policy_dir, t
         assert client.get_server_metadata()["indicator"] == "plain"
         actions = client.infer({**robot_observation(), "noise": noise})["actions"]
     np.testing.assert_array_equal(actions, in_process(PolicyRunner.load(folder), robot_observation(), None, noise))
-    service = PolicyService(folder, guidance_scale=2.0)
+    with pytest.raises(UserError, match="guidance_scale: the plain prompt is not guided"):
+        PolicyService(folder, guidance_scale=2.0)
+    service = PolicyService(folder, guidance_scale=2.0, indicator="positive")
     with pytest.raises(UserError, match="trained without the advantage indicator"):
         service.infer(service.example())  # what the server asks itself before it listens
+
+
+def test_the_documented_control_loop_drives_a_robot(policy_port):
+    document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
+    (code,) = re.findall(r"<!-- tested by tests/unit/serving/test_policy_server.py -->\n```python\n(.*?)```", document, re.DOTALL)
+
+    class Robot:
+        """Two chunks long."""
+
+        done, actions = False, []
+
+        def camera(self, name):
+            return IMAGE
+
+        def joints(self):
+            return np.zeros(STATE_DIM)
+
+        def move(self, action):
+            self.actions.append(action)
+            self.done = len(self.actions) == 2 * MODEL.n_action_steps
+
+    code = code.replace("port=8000", f"port={policy_port}").replace("observation.images.wrist", CAMERA)
+    names = {"robot": Robot()}
+    exec(code, names)
+    names["client"]._ws.close()
+    assert np.stack(names["robot"].actions).shape == (2 * MODEL.n_action_steps, ACTION_DIM)
 
 
 def test_channels_may_come_first_and_images_have_any_size(client, noise):
@@ -150,6 +180,10 @@ WRONG = {
     "NaN noise": ({"noise": np.full((4, 32), np.nan, np.float32)}, "key 'noise': NaN"),
     "another noise": ({"noise": np.zeros((1, 32), np.float32)}, "key 'noise': float32 of shape"),
     "an empty prompt": ({"prompt": " "}, "key 'prompt': ' '; send a text"),
+    "a prompt with an indicator": (
+        {"prompt": "open the drawer\nAdvantage: positive"},
+        "which this server appends itself; send the task alone",
+    ),
     "a prompt that is no text": ({"prompt": b"open"}, "key 'prompt': bytes"),
     "a long prompt": ({"prompt": "x" * 2000}, "key 'prompt': 'x+...; send a text of 1 to 1000"),
     "more tokens than the policy reads": ({"prompt": "open the drawer " * 30}, "max_token_len is 64, but a prompt has"),

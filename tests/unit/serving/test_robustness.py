@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from recap_steam.errors import UserError
 from recap_steam.serving.policy import PolicyService
-from recap_steam.serving.server import Limits, Server
+from recap_steam.serving.server import Limits, Server, announcement
 from tests.policies import CAMERA
 from tests.serving import connected, robot_observation, running
 
@@ -275,6 +275,14 @@ def test_an_address_that_is_taken_is_one_line():
         second = Server(Diary()).run("127.0.0.1", port, asyncio.Event(), lambda _: None)
         with pytest.raises(UserError, match=f"127.0.0.1:{port}: cannot be listened on .*; choose another --port or --host"):
             asyncio.run(second)
+
+
+def test_who_listens_beyond_this_machine_is_told_what_that_means():
+    for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        assert "\n" not in announcement("policy", host, 8000)
+    assert announcement("policy", "::1", 8000) == "policy server: ws://[::1]:8000, health http://[::1]:8000/healthz"
+    for host in ("0.0.0.0", "::", "192.168.1.7", "robot.local", ""):
+        assert announcement("policy", host, 8000).endswith("\nthere is no authentication: whoever reaches this address is answered")
 
 
 def test_several_clients_for_a_while_get_their_own_answers_at_a_steady_pace_in_steady_memory(service):
