@@ -1,4 +1,4 @@
-"""The two servers as users start them: one command, openpi's client, a signal."""
+"""The two servers as users start them: one command, openpi's client, a signal; they reach no other machine."""
 
 import contextlib
 import re
@@ -7,21 +7,26 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.e2e.launching import environment
+from tests.network import watched
 from tests.policies import CAMERA, save_small_policy
 from tests.serving import connected, robot_observation
 from tests.unit.critics.small import save_small_critics
 
 
 @contextlib.contextmanager
-def started(kind: str, *arguments: object) -> Iterator[subprocess.Popen]:
+def started(log: Path, kind: str, *arguments: object) -> Iterator[subprocess.Popen]:
+    """A server whose attempts to reach another machine are written to ``log``."""
     words = [sys.executable, "-m", f"recap_steam.serving.{kind}", *arguments]
-    process = subprocess.Popen([str(word) for word in words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [str(word) for word in words], env=watched(environment(), log), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield process
     finally:
@@ -40,14 +45,16 @@ def port_of(process: subprocess.Popen, kind: str) -> int:
 def processes(tmp_path_factory):
     """Both servers, and one that has no policy; they load at the same time."""
     folder = tmp_path_factory.mktemp("served")
+    log = folder / "network"
     policy_dir = save_small_policy(folder / "policy")
     critic_dir, ensemble_dir = save_small_critics(folder, [CAMERA], [CAMERA], k=2)
     with (
-        started("policy", "--policy-dir", policy_dir, "--port", 0, "--guidance-scale", 1.5) as policy,
-        started("value", "--critic-dir", critic_dir, "--ensemble-dir", ensemble_dir, "--port", 0) as value,
-        started("policy", "--policy-dir", folder / "nowhere", "--port", 0) as nothing,
+        started(log, "policy", "--policy-dir", policy_dir, "--port", 0, "--guidance-scale", 1.5) as policy,
+        started(log, "value", "--critic-dir", critic_dir, "--ensemble-dir", ensemble_dir, "--port", 0) as value,
+        started(log, "policy", "--policy-dir", folder / "nowhere", "--port", 0) as nothing,
     ):
         yield policy, value, nothing
+    assert not log.exists()
 
 
 def leave(process: subprocess.Popen, number: int) -> None:

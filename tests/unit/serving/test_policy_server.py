@@ -11,6 +11,7 @@ import pytest
 import websockets
 from openpi_client import msgpack_numpy
 from openpi_client.action_chunk_broker import ActionChunkBroker
+from safetensors.torch import load_file, save_file
 from websockets.sync.client import connect
 
 from recap_steam.errors import UserError
@@ -124,6 +125,16 @@ def test_a_policy_without_indicator_is_served_plain_and_not_guided(policy_dir, t
     service = PolicyService(folder, guidance_scale=2.0, indicator="positive")
     with pytest.raises(UserError, match="trained without the advantage indicator"):
         service.infer(service.example())  # what the server asks itself before it listens
+
+
+def test_actions_that_are_not_finite_are_never_sent(policy_dir, tmp_path):
+    folder = shutil.copytree(policy_dir, tmp_path / "policy")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.action_out_proj.bias"][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    service = PolicyService(folder)
+    with pytest.raises(UserError, match="the policy's actions are not finite"):
+        service.infer(service.example())
 
 
 def test_the_documented_control_loop_drives_a_robot(policy_port):
