@@ -43,7 +43,7 @@ def port_of(process: subprocess.Popen, kind: str) -> int:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    """Both servers, and one that has no policy; they load at the same time."""
+    """Both servers; they load at the same time."""
     folder = tmp_path_factory.mktemp("served")
     log = folder / "network"
     policy_dir = save_small_policy(folder / "policy")
@@ -51,9 +51,8 @@ def processes(tmp_path_factory):
     with (
         started(log, "policy", "--policy-dir", policy_dir, "--port", 0, "--guidance-scale", 1.5) as policy,
         started(log, "value", "--critic-dir", critic_dir, "--ensemble-dir", ensemble_dir, "--port", 0) as value,
-        started(log, "policy", "--policy-dir", folder / "nowhere", "--port", 0) as nothing,
     ):
-        yield policy, value, nothing
+        yield policy, value
     assert not log.exists()
 
 
@@ -84,11 +83,3 @@ def test_the_value_server_serves_until_it_is_interrupted(processes):
     assert -1 <= answers[0]["value"] <= 0
     assert [answer["score_frame"] for answer in answers] == [None, None, 0]
     leave(processes[1], signal.SIGINT)
-
-
-def test_without_a_policy_it_ends_with_one_line(processes):
-    output, errors = processes[2].communicate(timeout=60)
-    assert processes[2].returncode == 1 and output == ""
-    assert re.fullmatch(
-        r"error: .*nowhere/serving\.json: not readable as a policy's serving file .*; give the folder of a policy .*\n", errors
-    )

@@ -14,11 +14,11 @@ from openpi_client.action_chunk_broker import ActionChunkBroker
 from safetensors.torch import load_file, save_file
 from websockets.sync.client import connect
 
-from recap_steam.errors import UserError
+from recap_steam.errors import UserError, run_main
 from recap_steam.lineage import digest_file
 from recap_steam.policy.prompts import NEGATIVE, POSITIVE
 from recap_steam.policy.runner import PolicyRunner
-from recap_steam.serving.policy import PolicyService
+from recap_steam.serving.policy import PolicyService, main
 from tests.policies import ACTION_DIM, CAMERA, MODEL, STATE_DIM
 from tests.serving import connected, robot_observation, running
 
@@ -135,6 +135,14 @@ def test_actions_that_are_not_finite_are_never_sent(policy_dir, tmp_path):
     service = PolicyService(folder)
     with pytest.raises(UserError, match="the policy's actions are not finite"):
         service.infer(service.example())
+
+
+def test_a_folder_without_a_policy_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["policy", "--policy-dir", str(tmp_path / "nowhere")])
+    with pytest.raises(
+        SystemExit, match=r"^error: .*nowhere/serving\.json: not readable as a policy's serving file .*; give the folder of a policy"
+    ):
+        run_main(main)
 
 
 def test_the_documented_control_loop_drives_a_robot(policy_port):
