@@ -11,5 +11,11 @@ def make_parser(program: str, description: str | None) -> argparse.ArgumentParse
     parser.add_argument(
         "--host", default=DEFAULT_HOST, help="address to listen on; 0.0.0.0: every one of this machine (default: %(default)s)"
     )
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: a free one (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="0: a free one (default: %(default)s)")
     return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
+    return int(text)

@@ -50,7 +50,7 @@ class Service(Protocol):
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """Beyond ``message_bytes``, or without a sign of life for twice ``alive_s``, a connection is closed; more than ``connections`` are
-    turned away; an observation that waited ``answer_s`` gets an error."""
+    turned away; an observation that waited ``answer_s`` gets an error; handshakes take ``opening_s`` at most, goodbyes ``closing_s``."""
 
     message_bytes: int = 32 * 2**20
     connections: int = 16

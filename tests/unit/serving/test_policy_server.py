@@ -145,6 +145,14 @@ def test_a_folder_without_a_policy_is_one_line(tmp_path, monkeypatch):
         run_main(main)
 
 
+@pytest.mark.parametrize("port", ["70000", "-1", "http"])
+def test_a_port_that_is_none_is_told_so(port, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["policy", "--policy-dir", "policy", f"--port={port}"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"argument --port: '{port}' is no port; give 0 to 65535" in capsys.readouterr().err
+
+
 def test_the_documented_control_loop_drives_a_robot(policy_port):
     document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
     (code,) = re.findall(r"<!-- tested by tests/unit/serving/test_policy_server.py -->\n```python\n(.*?)```", document, re.DOTALL)
