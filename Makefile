@@ -11,7 +11,7 @@ CONFIG ?= config/config.yaml
 UV := .uv/bin/uv
 BIN := .venv/bin
 ENVIRONMENT := .venv/.installed
-COMPILE := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.12
+COMPILE := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.12 --config-file envs/metadata.toml
 
 # A shim of pyenv runs only the version that is chosen here: the newest 3.12. Without any Python 3.12, uv fetches one.
 export PYENV_VERSION := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.12\.[0-9]+$$' | sort -V | tail -n 1)
@@ -54,10 +54,11 @@ bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/steam_scores.py
 	$(BIN)/python benchmarks/videos.py
 	$(BIN)/python benchmarks/full_size_critic.py
+	$(BIN)/python benchmarks/serving.py
 
 lock: .uv/.installed
 	$(UV) $(COMPILE) envs/requirements.in --output-file envs/requirements.txt
-	$(UV) $(COMPILE) --config-file envs/ascend.toml envs/ascend.in --output-file envs/ascend.txt
+	$(UV) $(COMPILE) envs/ascend.in --output-file envs/ascend.txt
 
 $(ENVIRONMENT): $(LOCK) pyproject.toml .uv/.installed
 	$(UV) venv --quiet --allow-existing --python 3.12 .venv

@@ -1,11 +1,17 @@
 """A small pi0.5 with a real tokenizer, processors and statistics, for the tests of policies."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from recap_steam.model_config import PolicyModelConfig, SmallPi05Config
 from recap_steam.policy import pi05
+from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.norm_stats import compute_statistics
+from recap_steam.policy.processors import make_processors
+from recap_steam.policy.prompts import tokenizer_corpus
+from recap_steam.tokenizer import train_tokenizer
 
 CAMERA = "observation.images.front"
 STATE_DIM, ACTION_DIM = 3, 2
@@ -56,3 +62,30 @@ def perturb(policy: pi05.PI05Policy) -> pi05.PI05Policy:
         if ".dense." in name:
             torch.nn.init.normal_(parameter, std=0.3)
     return policy
+
+
+def make_serving(cameras: list[str]) -> Serving:
+    """Of a policy that was trained with both indicators."""
+    return Serving(
+        conditional=True,
+        default_guidance_scale=1.0,
+        cameras=cameras,
+        image_size=MODEL.image_size,
+        state_dim=STATE_DIM,
+        action_dim=ACTION_DIM,
+        chunk_size=MODEL.chunk_size,
+        n_action_steps=MODEL.n_action_steps,
+        num_inference_steps=MODEL.num_inference_steps,
+        small=SMALL,
+    )
+
+
+def save_small_policy(folder: Path) -> Path:
+    """The folder of a policy with random weights that reads one camera."""
+    rng, policy = np.random.default_rng(0), make_policy()
+    statistics = make_statistics(rng.normal(2, 3, (500, STATE_DIM)), rng.uniform(-0.5, 2, (500, ACTION_DIM)))
+    tokenizer = train_tokenizer(tokenizer_corpus(["open the drawer"]), SMALL.vocab_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    processors = make_processors(CONFIG, statistics, tokenizer)
+    save_policy(folder, policy, policy.model.state_dict(), processors, tokenizer, make_serving([CAMERA]))
+    return folder

@@ -107,3 +107,15 @@ def test_scores_encode_each_frame_once(load, capsys):
 def test_videos_are_drawn_both_ways(load, capsys):
     load("videos", "--length", "4", "--rounds", "1").main()
     assert re.search(r"marker by NumPy .*every frame by Matplotlib .*times faster .*at least 5", capsys.readouterr().out, re.DOTALL)
+
+
+def test_serving_is_measured_through_a_server_of_its_own(load, capsys):
+    load("serving", "--rounds", "3", "--clients", "2", "--seconds", "2").main()
+    output = capsys.readouterr().out
+    for expected in (
+        r"\| guided, 1\.5 +\| ",
+        r"\| the rest +\| ",
+        r"\| 4 +\| +[1-9]\d* ",
+        r"- memory after the last quarter, x after the first: ",
+    ):
+        assert re.search(expected, output), expected

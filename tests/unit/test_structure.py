@@ -18,7 +18,8 @@ ROOMS = (
     *("model_config", "label_config", "simulation_config", "config"),
     *("model_checks", "steam_checks", "import_checks", "simulation_checks", "references"),
     *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
-    *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "simulation", "report", "costs"),
+    *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "serving"),
+    *("simulation", "report", "costs"),
 )
 CPU_ROOMS = (*ROOMS[: ROOMS.index("labels") + 1], "report", "costs")
 HEAVY = ("torch", "lerobot", "transformers", "mujoco", "metaworld")

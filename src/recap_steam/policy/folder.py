@@ -37,7 +37,7 @@ class Serving:
         cameras: camera keys, in order.
         small: sizes of a small pi0.5; None: full size.
         prompt_template: of the text that the model reads.
-        task_suffixes: by prompt kind, what to append to the task text.
+        task_suffixes: by prompt kind that occurred in training, what to append to the task text.
     """
 
     conditional: bool

@@ -13,7 +13,7 @@ from recap_steam.policy.flow import draw_flow, sample_losses
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.images import draw_augmentation
 from recap_steam.policy.pi05 import PI05Policy
-from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE
+from recap_steam.policy.prompts import KIND_NAMES, NEGATIVE, PLAIN, POSITIVE, SUFFIXES
 from recap_steam.policy.routing import branches, branches_of, route
 from recap_steam.policy.samples import Source
 from recap_steam.training.policy_evaluation import PolicyEvaluation
@@ -123,6 +123,7 @@ class PolicyTraining:
             n_action_steps=model.n_action_steps,
             num_inference_steps=model.num_inference_steps,
             small=model.small,
+            task_suffixes={KIND_NAMES[kind]: SUFFIXES[kind] for kind in self._kinds()},
         )
         save_policy(folder, self.policy, weights, self.processors, self.tokenizer, serving)
 

@@ -1,14 +1,19 @@
 """A critic small enough for tests: configuration, architecture and a random batch."""
 
 import dataclasses
+from pathlib import Path
 
 import torch
 
 from recap_steam import devices
 from recap_steam.critics.architecture import Architecture, ProgressArchitecture
+from recap_steam.critics.folder import CriticCard, save_critic, write_folder
 from recap_steam.critics.model import ValueCritic
+from recap_steam.critics.progress_folder import ProgressCard, ProgressEnsemble
 from recap_steam.critics.progress_model import ProgressCritic
+from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.model_config import CriticModelConfig, ProgressModelConfig
+from recap_steam.tokenizer import train_tokenizer
 
 SIGLIP = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
 GEMMA3 = {
@@ -87,3 +92,20 @@ def pair_batch(frames: int = 4, cameras: int = 2, tokens: int = 5) -> tuple[torc
     near, far = torch.arange(frames - 1), torch.arange(1, frames)
     first, second = torch.cat([near, far]), torch.cat([far, near])
     return images, places, camera_mask, first, second, ids[:2], mask[:2], torch.arange(len(first)) % 2
+
+
+def save_small_critics(root: Path, cameras: list[str], ensemble_cameras: list[str], k: int) -> tuple[Path, Path]:
+    """Folders of a value critic (returns of -40 to 0) and of an ensemble of two, with random weights; without evaluation and lineage."""
+    shared = {"camera_maps": {}, "image_size": MODEL.image_size, "max_token_len": 32}
+    tokenizer = train_tokenizer(["Task: open the drawer."], GEMMA3["vocab_size"])
+    value, score = root / "value", root / "score"
+    for folder in (value, score):
+        folder.mkdir(parents=True)
+    card = CriticCard(architecture=architecture(), cameras=cameras, **shared)
+    save_critic(value, card, critic().state_dict(), tokenizer, ReturnNormalizer(-40.0), {})
+    members = ProgressCard(
+        architecture=progress_architecture(), cameras=ensemble_cameras, k=k, length_scale=None, ensemble_size=2, **shared
+    )
+    devices.seed(1)
+    write_folder(score, members, ProgressEnsemble(members.architecture, 2).state_dict(), tokenizer, {})
+    return value, score

@@ -12,33 +12,18 @@ from safetensors.torch import load_file, save_file
 from recap_steam.errors import UserError
 from recap_steam.policy import pi05
 from recap_steam.policy.flow import image_inputs
-from recap_steam.policy.folder import Serving, load_policy, load_serving, save_policy
+from recap_steam.policy.folder import load_policy, load_serving, save_policy
 from recap_steam.policy.processors import PromptTable, encode, load_processors, make_processors
-from recap_steam.policy.prompts import PLAIN, POSITIVE, with_indicator
+from recap_steam.policy.prompts import NEGATIVE, PLAIN, POSITIVE, with_indicator
 from recap_steam.policy.runner import PolicyRunner
 from recap_steam.policy.samples import Source
 from tests.datasets import index, write_v30
-from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM, perturb
-
-
-def serving(cameras):
-    return Serving(
-        conditional=True,
-        default_guidance_scale=1.0,
-        cameras=cameras,
-        image_size=MODEL.image_size,
-        state_dim=STATE_DIM,
-        action_dim=ACTION_DIM,
-        chunk_size=MODEL.chunk_size,
-        n_action_steps=MODEL.n_action_steps,
-        num_inference_steps=MODEL.num_inference_steps,
-        small=SMALL,
-    )
+from tests.policies import ACTION_DIM, CAMERA, MODEL, SMALL, STATE_DIM, make_serving, perturb
 
 
 @pytest.fixture
 def folder(policy, processors, tokenizer, tmp_path):
-    save_policy(tmp_path, policy, policy.model.state_dict(), processors, tokenizer, serving([CAMERA]))
+    save_policy(tmp_path, policy, policy.model.state_dict(), processors, tokenizer, make_serving([CAMERA]))
     return tmp_path
 
 
@@ -78,7 +63,7 @@ def test_defect_33_guidance_reads_the_prompts_that_training_made(folder, process
 
 def test_the_documented_way_to_serve_with_stock_lerobot(folder, observations):
     document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    (code,) = re.findall(r"<!-- tested by tests/unit/policy/test_folder.py -->\n```python\n(.*?)```", document, re.DOTALL)
     images, states, _ = observations
     pixels = torch.from_numpy(images[CAMERA]).permute(0, 3, 1, 2).float() / 255
     names = {"folder": str(folder), "images": {CAMERA: pixels}, "state": torch.from_numpy(states), "torch": torch}
@@ -148,6 +133,17 @@ def test_foreign_weights_are_refused(folder):
         load_policy(folder)
 
 
+def test_guidance_leads_towards_the_indicator_that_is_asked_for(folder, observations, noise):
+    runner = PolicyRunner.load(folder)
+    positive, negative = (runner.act(*observations, 1.5, noise, indicator) for indicator in (POSITIVE, NEGATIVE))
+    assert np.abs(positive - negative).max() > 1e-3
+    serving = json.loads((folder / "serving.json").read_text())
+    del serving["task_suffixes"]["negative"]
+    (folder / "serving.json").write_text(json.dumps(serving))
+    with pytest.raises(UserError, match="indicator negative: this policy never read it in training"):
+        PolicyRunner.load(folder).act(*observations, 1.5, noise, NEGATIVE)
+
+
 def test_runner_refuses_guidance_without_indicator_and_missing_cameras(folder, observations, noise):
     serving = json.loads((folder / "serving.json").read_text())
     (folder / "serving.json").write_text(json.dumps({**serving, "conditional": False}))
@@ -167,7 +163,9 @@ def test_a_robot_without_one_of_the_cameras_is_served_as_it_was_trained(tmp_path
     config = pi05.make_config(MODEL, cameras, STATE_DIM, ACTION_DIM)
     torch.manual_seed(0)
     policy = perturb(pi05.build(config, SMALL, initialise=True).eval())
-    save_policy(tmp_path, policy, policy.model.state_dict(), make_processors(config, statistics, tokenizer), tokenizer, serving(cameras))
+    save_policy(
+        tmp_path, policy, policy.model.state_dict(), make_processors(config, statistics, tokenizer), tokenizer, make_serving(cameras)
+    )
     actions = PolicyRunner.load(tmp_path).act({cameras[0]: None, CAMERA: images[CAMERA]}, states, tasks, 1.0, noise)
 
     before, after = load_processors(config, tmp_path)

@@ -33,9 +33,24 @@ def test_scale_zero_is_stock_plain_sampling_bit_for_bit(inputs):
 
 
 def test_two_equal_prompts_cancel_out_at_any_scale(inputs):
+    """Within rounding: a batch of twice the size may be summed in another order."""
     model, images, masks, plain, _, noise = inputs
     guided = sample_guided(model, images, masks, plain, plain, 3.0, noise)
-    assert torch.equal(guided, model.sample_actions(images, masks, *plain, noise=noise))
+    torch.testing.assert_close(guided, model.sample_actions(images, masks, *plain, noise=noise), atol=1e-5, rtol=1e-5)
+
+
+def test_both_branches_are_one_batch_and_images_are_encoded_once(inputs, monkeypatch):
+    model, *_, noise = inputs
+    batches = {"denoise_step": [], "embed_image": []}
+
+    def count(owner, name, batch):
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args: batches[name].append(len(args[batch])) or original(*args))
+
+    count(model, "denoise_step", 2)
+    count(model.paligemma_with_expert, "embed_image", 0)
+    sample(inputs, 1.5)
+    assert batches == {"denoise_step": [2 * len(noise)] * 3, "embed_image": [len(noise)]}
 
 
 def test_velocity_is_extrapolated_linearly_in_one_step(inputs):

@@ -366,6 +366,7 @@ def test_stage_writes_a_folder_that_acts_and_a_rerun_changes_nothing(files, tmp_
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     serving = load_serving(folder)
     assert serving.conditional and serving.default_guidance_scale == 1.0 and serving.action_dim == 2
+    assert list(serving.task_suffixes) == ["plain", "positive"]  # under positive_only_conditional no frame had the negative one
     rows = [json.loads(line) for line in before["metrics.jsonl"].splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert {name for name in rows[-1] if not name.startswith("train/")} == {"step", "eval_train/loss", "flip/positive_plain", "flip/noise"}
