@@ -34,7 +34,8 @@ def _check_source(experiment: Experiment, section: str, tag: str, config: Import
         if dataset.collect:
             raise config_error(f"{section}.{tag}.datasets", f"'{name}' is collected here, so there is nothing to import; remove it")
         beside = meta_folder(name, dataset) == os.path.join(os.path.normpath(dataset.path), "meta")
-        if source.sidecar in getattr(experiment, section) and beside:
+        writer = getattr(experiment, section).get(source.sidecar)
+        if writer is not None and name in getattr(writer, "datasets", experiment.datasets) and beside:
             problem = f"{section}_{source.sidecar}.parquet of '{name}' is written by this experiment"
             raise config_error(f"{section}.{tag}.imported.sidecar", f"{problem}; give the tag here another name than the one there")
 

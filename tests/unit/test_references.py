@@ -33,6 +33,10 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 
 GOOD = {
     "as it is": {},
+    "an import from a tag that is made here of other datasets only": {
+        "datasets.given": GIVEN,
+        "advantages.theirs": {"imported": {"sidecar": "n5_q30"}, "datasets": ["given"]},
+    },
     "two train collections may share seeds": {"datasets.rollouts.collect.seed": 1000},
     "an evaluation of another task may share seeds": {
         "environments.other": DRAWER | {"task": "door-open-v3"},
