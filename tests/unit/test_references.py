@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
+from recap_steam.lineage import METADATA_KEY
 from recap_steam.references import cached_cameras, check_references, value_datasets
 from recap_steam.steam_checks import member_source
 from tests.changes import with_changes
@@ -33,6 +36,10 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 
 GOOD = {
     "as it is": {},
+    "an import from a tag that is made here of other datasets only": {
+        "datasets.given": GIVEN,
+        "advantages.theirs": {"imported": {"sidecar": "n5_q30"}, "datasets": ["given"]},
+    },
     "two train collections may share seeds": {"datasets.rollouts.collect.seed": 1000},
     "an evaluation of another task may share seeds": {
         "environments.other": DRAWER | {"task": "door-open-v3"},
@@ -486,6 +493,22 @@ def test_cached_cameras_are_the_keys_of_the_dataset_that_its_readers_need() -> N
     assert cached_cameras(loaded, "rollouts", 32) == ["observation.images.top"]  # the policy has one camera
     assert cached_cameras(loaded, "demonstrations", 64) == both
     assert cached_cameras(loaded, "heldout", 64) == cached_cameras(loaded, "heldout", 32) == ["observation.images.only"]
+
+
+def test_what_another_tool_made_is_not_replaced(tmp_path: Path) -> None:
+    """A file of ours may be made again, and one that no reader could use is no loss."""
+    path = tmp_path / "meta/returns_fail300.parquet"
+    path.parent.mkdir()
+    datasets = {"given": {"path": str(tmp_path), "type": "rollout"}}
+    experiment = load_experiment({"experiment": "x", "datasets": datasets, "returns": {"fail300": {"failure_reward": -300}}})
+    table = pa.table({"return": [0.0]})
+    pq.write_table(table, path)
+    with pytest.raises(UserError, match=r"returns\.fail300: .*returns_fail300\.parquet is there, was not made here and would be replaced"):
+        check_references(experiment)
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: b"{}"}), path)
+    check_references(experiment)
+    path.write_bytes(b"")
+    check_references(experiment)
 
 
 def test_one_folder_by_two_names_is_found_behind_a_link(tmp_path: Path) -> None:

@@ -104,5 +104,5 @@ def _write_numbers(axis: Axes, judgement: ValueJudgement) -> None:
     axis.axis("off")
     axis.set_title("numbers")
     for row, (name, text) in enumerate(numbers.items()):
-        axis.text(0, 0.95 - 0.075 * row, as_written(name, 28), transform=axis.transAxes, va="top")
+        axis.text(0, 0.95 - 0.075 * row, as_written(name, 25), transform=axis.transAxes, va="top")
         axis.text(0.54, 0.95 - 0.075 * row, text, transform=axis.transAxes, va="top")
