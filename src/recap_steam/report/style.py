@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, GREY = "#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#8A8F98"
@@ -11,7 +12,10 @@ LINES = ("-", "--", "-.", ":")  # beside CYCLE
 GROUPS = {"demonstration": GREY, "success": BLUE, "failure": VERMILION, "intervention": GREEN}
 GROUP_LINES = {"demonstration": "-", "success": "-", "failure": (0, (4, 1)), "intervention": (0, (1, 1))}
 GROUP_MARKERS = {"demonstration": "o", "success": "o", "failure": "x", "intervention": "^"}
+# Fonts with Chinese, Japanese and Korean characters, for task texts: Matplotlib's own has none, and takes what is installed of these.
+CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC")
 STYLE = {
+    "font.family": ["DejaVu Sans", *(name for name in CJK if name in font_manager.get_font_names())],
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
