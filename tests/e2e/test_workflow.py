@@ -135,7 +135,7 @@ def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
     changed = small({"advantages.n5_q30.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
     _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))
     once = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 4, "train_policy": 2, "evaluate_policy": 2}
-    assert {rule: jobs.count(rule) for rule in jobs} == once | {"build_report": 1, "all": 1}
+    assert {rule: jobs.count(rule) for rule in jobs} == once | {"draw_rule_graph": 1, "build_report": 1, "all": 1}
 
 
 def test_videos_are_of_the_chosen_episodes_and_of_any_other(finished: Tree):

@@ -60,7 +60,9 @@ def disturbed_jobs(tree: Tree) -> Story:
     runs["killed"] = Run(tree, VALUE, *CPU_NODES)
     os.kill(training.freeze(runs["killed"]), signal.SIGKILL)
     runs["killed"].fail()
-    runs["warned"] = Run(tree, VALUE, *CPU_NODES, "--set-resources", "train_critic:runtime=6")  # minutes; the warning comes 5 before
+    runs["warned"] = Run(
+        tree, VALUE, *CPU_NODES, "--set-resources", "train_critic:runtime=7"
+    )  # minutes; the warning comes 5 to 6 before the end
     process = training.freeze(runs["warned"])
     wait_for(lambda: ended(process) or was_told_to_end(process))  # some versions of Slurm wake it
     go_on(process)

@@ -100,7 +100,7 @@ rule draw_rule_graph:
     conda:
         "../../envs/environment.yaml"
     params:
-        config=json.dumps(RAW, sort_keys=True),
+        config=report_slice(),
     message:
         "Ask Snakemake for the graph of its rules"
     shell:
