@@ -22,9 +22,18 @@ from recap_steam.label_config import (
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
 from recap_steam.schema import with_defaults
-from recap_steam.simulation_config import CollectConfig, EnvironmentConfig, EvaluationConfig
+from recap_steam.simulation_config import CollectConfig, EvaluationConfig, LiberoConfig, MetaWorldConfig
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
+
+
+@dataclasses.dataclass(frozen=True)
+class DownloadConfig:
+    repo_id: str
+    revision: str
+    folder: str | None
+    num_episodes: int
+    num_successes: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,7 @@ class DatasetConfig:
     camera_map: str | None
     sidecar_root: str | None
     collect: CollectConfig | None = None
+    download: DownloadConfig | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +142,7 @@ class PolicyConfig(TrainingConfig):
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     experiment: str
-    environments: dict[str, EnvironmentConfig]
+    environments: dict[str, MetaWorldConfig | LiberoConfig]
     datasets: dict[str, DatasetConfig]
     camera_maps: dict[str, dict[str, str | None]]
     returns: dict[str, ReturnsConfig | ImportedReturnsConfig]

@@ -130,6 +130,8 @@ def _check_paths(experiment: Experiment) -> None:
         owner = owners.setdefault(os.path.realpath(dataset.path), name)
         if owner != name:
             raise config_error(f"datasets.{name}.path", f"{dataset.path} is also the path of '{owner}'; use one name for one dataset")
+        if dataset.collect and dataset.download:
+            raise config_error(f"datasets.{name}", "is to be collected and downloaded; remove `collect` or `download`")
 
 
 def _check_sidecar_folders(experiment: Experiment) -> None:

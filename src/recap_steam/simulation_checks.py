@@ -20,35 +20,46 @@ def _check_arms(experiment: Experiment) -> None:
     acting = [(f"datasets.{n}.collect", d.collect, [d.collect.policy]) for n, d in experiment.datasets.items() if d.collect]
     acting += [(f"evaluations.{tag}", evaluation, evaluation.policies) for tag, evaluation in experiment.evaluations.items()]
     for key, where, tags in acting:
-        camera = f"observation.images.{experiment.environments[where.environment].camera_name}"
+        environment = experiment.environments[where.environment]
+        cameras = "camera" if len(environment.camera_keys) == 1 else "cameras"
         for tag in tags:
-            if tag != EXPERT and experiment.policies[tag].cameras != [camera]:
-                raise config_error(key, f"policy '{tag}' needs exactly the camera that environment '{where.environment}' renders: {camera}")
+            if tag != EXPERT and sorted(experiment.policies[tag].cameras) != sorted(environment.camera_keys):
+                rendered = f"environment '{where.environment}' renders: {', '.join(environment.camera_keys)}"
+                raise config_error(key, f"policy '{tag}' needs exactly the {cameras} that {rendered}")
+        if not environment.has_expert and (EXPERT in tags or getattr(where, "intervention_probability", 0)):
+            problem = f"simulator {environment.simulator} of environment '{where.environment}' has no scripted expert"
+            raise config_error(key, f"{problem}; let a policy act, without interventions")
     for tag, evaluation in experiment.evaluations.items():
         if len({f"{scale:g}" for scale in evaluation.cfgrl_guidance_scale}) < len(evaluation.cfgrl_guidance_scale):
             raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
 
 
 def _check_seeds(experiment: Experiment) -> None:
-    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i)."""
+    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i; where there are
+    only a few recorded states, the one at that number modulo theirs)."""
     collected = [(f"datasets.{n}.collect.seed", d.collect, d.split) for n, d in experiment.datasets.items() if d.collect]
     held_out = [(key, run) for key, run, split in collected if split == "eval"]
     held_out += [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
     for key, run in held_out:
         for other_key, other, split in collected:
-            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
-                raise config_error(
-                    key, f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task; move one of the two ranges"
-                )
+            states = experiment.environments[run.environment].initial_states
+            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other, states):
+                few = f" (its {states} initial states are chosen by seed modulo {states})" if states else ""
+                problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task{few}"
+                raise config_error(key, f"{problem}; move one of the two ranges")
 
 
 def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:
     environment = experiment.environments[run.environment]
-    return environment.simulator, environment.task
+    return environment.simulator, environment.task_name
 
 
-def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig) -> bool:
-    return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
+def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig, states: int | None) -> bool:
+    """Whether two runs share an initial state; ``states``: how many there are, None if every seed has its own."""
+    if states is None:
+        return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
+    used = [{seed % states for seed in range(run.seed, run.seed + min(run.num_episodes, states))} for run in (a, b)]
+    return bool(used[0] & used[1])
 
 
 def _span(run: CollectConfig | EvaluationConfig) -> str:

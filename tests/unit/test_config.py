@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,7 +192,7 @@ def test_sidecars_lie_beside_the_data_or_below_the_sidecar_root(dataset: dict[st
 
 def test_dataclasses_have_exactly_the_keys_of_the_schema() -> None:
     """A key of the schema without a field would be accepted and ignored."""
-    named = {(key.path.removesuffix(".*.*"), key.method) for key in all_keys()}  # cameras have users' names
+    named = {(re.sub(r"(\.\*)+$", "", key.path), key.method) for key in all_keys()}  # cameras have users' names
     assert set(fields(config.Experiment)) == named
 
 
@@ -211,8 +212,8 @@ def fields(dataclass: type, prefix: str = "", method: str | None = None) -> Iter
 
 
 def method_of(dataclass: type) -> str:
-    """By its name: STEAM's, what is imported instead of computed, or RECAP's."""
-    names = {"Steam": "steam", "Progress": "steam", "Imported": "imported"}
+    """By its name: STEAM's, what is imported instead of computed, a simulator's, or RECAP's."""
+    names = {"Steam": "steam", "Progress": "steam", "Imported": "imported", "MetaWorld": "metaworld", "Libero": "libero"}
     return next((method for name, method in names.items() if dataclass.__name__.startswith(name)), "recap")
 
 
@@ -222,11 +223,12 @@ def test_every_key_is_explained_with_its_default() -> None:
 
 
 def rows() -> Iterator[str]:
-    """Yield the lines of config/README.md's tables: of a section first the keys of both methods, then RECAP's, STEAM's, imported ones."""
+    """Yield the lines of config/README.md's tables: of a section first the keys of both methods, then one method's after the other."""
     for _, section in itertools.groupby(all_keys(), lambda key: key.path.split(".")[0]):
-        ordered = sorted(section, key=lambda key: (None, "recap", "steam", "imported").index(key.method))
+        ordered = sorted(section, key=lambda key: (None, "recap", "steam", "imported", "metaworld", "libero").index(key.method))
         by_method = {method: [row(key) for key in keys] for method, keys in itertools.groupby(ordered, lambda key: key.method)}
-        shared = by_method.pop(None, [line for line in by_method.get("recap", []) if line in by_method.get("steam", [])])
+        first, second = by_method.get("recap") or by_method.get("metaworld", []), by_method.get("steam") or by_method.get("libero", [])
+        shared = by_method.pop(None, [line for line in first if line in second])
         yield from shared
         for lines in by_method.values():
             yield from (line for line in lines if line not in shared)

@@ -102,6 +102,7 @@ COLLECT_KEYS = [
     *keys("datasets.*.collect.", "intervention_probability intervention_after"),
 ]
 ENVIRONMENT_KEYS = keys("environments.*.", "task prompt camera_name image_size action_repeat max_episode_steps")
+LIBERO_KEYS = keys("environments./.", "simulator suite task_id prompt cameras.* assets image_size action_repeat max_episode_steps")
 LABEL_KEYS = keys("advantages.*.", "datasets advantage_lookahead_step discount_next_value positive_quantile pool intervention_positive")
 SCORE_LABEL_KEYS = [
     *keys("advantages.+.", "datasets label_mode positive_threshold rollout_quantile expert_quantile"),
@@ -154,6 +155,7 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 5} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
+    "evaluations.*.through_server": EVALUATION,
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
     **dict.fromkeys(SITE_KEYS, NOTHING),
 }
@@ -161,7 +163,8 @@ NO_CASE = {
     **dict.fromkeys(keys("returns.-.", "imported.sidecar imported.column datasets gamma"), "the demo has none: see test_imports.py"),
     **dict.fromkeys(keys("advantages.-.", "imported.sidecar imported.column datasets"), "the demo has none: see test_imports.py"),
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
-    "environments.*.simulator": "has one legal value",
+    **dict.fromkeys(["environments.*.simulator", *LIBERO_KEYS], "the demo has none: an entry of the other simulator has other keys"),
+    **dict.fromkeys(keys("datasets.*.download.", "repo_id revision folder num_episodes num_successes"), "no job of the demo reads them"),
     "critics.*.method": "an entry of the other method has other keys",
     "critics.+.method": "an entry of the other method has other keys",
     "policies.*.cameras": "must be the environment's camera: changed with environments.*.camera_name",
@@ -341,8 +344,8 @@ def test_every_key_of_the_schema_has_a_case() -> None:
 
 
 def name(key: Key) -> str:
-    """``critics.*.k`` of STEAM -> ``critics.+.k``; of what is imported ``returns.-.gamma``."""
-    return key.path.replace("*", {"steam": "+", "imported": "-"}.get(key.method, "*"), 1)
+    """``critics.*.k`` of STEAM -> ``critics.+.k``; of what is imported ``returns.-.gamma``, of LIBERO ``environments./.suite``."""
+    return key.path.replace("*", {"steam": "+", "imported": "-", "libero": "/"}.get(key.method, "*"), 1)
 
 
 SCHEMAS = {name(key): key.schema for key in all_keys()}

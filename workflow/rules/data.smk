@@ -4,6 +4,7 @@ Reads    a LeRobot dataset (v2.1 or v3.0)
 Writes   <results>/episodes/{dataset}.parquet          episodes, outcomes, fingerprints
          <results>/frames/{dataset}_{size}px.arrow     decoded frames of all cameras that are used at this size
          <results>/datasets/                           what is in every dataset and what is wrong with it: page, text, tables
+         <results>/downloads/{dataset}.json            what was fetched from the hub, on demand only, and what was counted in it
 """
 
 
@@ -25,6 +26,30 @@ rule index_dataset:
         "Index the episodes of {wildcards.dataset}"
     shell:
         "python {input.script} --config {params.config:q} --dataset {wildcards.dataset} --output {output:q} > {log:q} 2>&1"
+
+
+rule download_dataset:
+    output:
+        "<results>/downloads/{dataset}.json",
+    log:
+        "<logs>/download_dataset/{dataset}.log",
+    localrule: True  # a cluster's nodes seldom reach the internet
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        script="workflow/scripts/download_dataset.py",  # no input: another version of it downloads nothing anew
+        config=lambda wildcards: slice_json(datasets=datasets_slice([wildcards.dataset], "download")),
+    message:
+        "Download {wildcards.dataset} from the hub"
+    shell:
+        "python {params.script} --config {params.config:q} --dataset {wildcards.dataset} --output {output:q} 2>&1 | tee {log:q}"
+
+
+rule download:
+    input:
+        [f"{RESULTS}/downloads/{name}.json" for name, dataset in EXPERIMENT.datasets.items() if dataset.download],
+    message:
+        "Every dataset that is to be downloaded"
 
 
 rule cache_frames:

@@ -81,7 +81,11 @@ def dataset_listing(dataset, *parts):
     if not os.path.isfile(os.path.join(config.path, "meta/info.json")):
         sys.exit(
             f"error: config: datasets.{dataset}.path: no LeRobot dataset in {config.path} (meta/info.json is missing); "
-            "correct the path, or say under `collect` how to make the dataset"
+            + (
+                "fetch it with the target `download`, or correct the path"
+                if config.download
+                else "correct the path, or say under `collect` how to make the dataset"
+            )
         )
     return digest_listing([os.path.join(config.path, part) for part in parts])
 

@@ -59,9 +59,17 @@ class Dataset:
     @functools.cached_property
     def action_key(self) -> str:
         """Name of the action column: ``action``, or ``actions`` as some datasets have it."""
-        key = next((key for key in ("action", "actions") if key in self.features), None)
+        return self._one_of("action", "actions")
+
+    @functools.cached_property
+    def state_key(self) -> str:
+        """Name of the state column: ``observation.state``, or ``state`` as some datasets have it."""
+        return self._one_of("observation.state", "state")
+
+    def _one_of(self, *names: str) -> str:
+        key = next((name for name in names if name in self.features), None)
         if key is None:
-            raise UserError(f"{self.info_path}: no feature 'action'; declare the action column under 'features'")
+            raise UserError(f"{self.info_path}: no feature '{names[0]}'; declare that column under 'features'")
         return key
 
     @property

@@ -17,7 +17,7 @@ from recap_steam.dataset.vectors import read_rows
 from recap_steam.errors import UserError, rerun
 from recap_steam.files import atomic_output
 from recap_steam.lineage import Lineage, check_lineage, code_digest
-from recap_steam.policy.samples import STATE, Selection, check_widths, select
+from recap_steam.policy.samples import Selection, check_widths, select
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 EXACT_ROWS = 2_000_000  # up to here quantiles are exact; beyond, they come from a histogram
@@ -116,7 +116,7 @@ def _selected_vectors(tag: str, selections: list[Selection], column: str) -> Ite
     for selection in selections:
         dataset, wanted = selection.dataset, np.zeros(selection.episodes.num_frames, bool)
         wanted[selection.rows] = True
-        name = STATE if column == "states" else dataset.action_key
+        name = dataset.state_key if column == "states" else dataset.action_key
         for path, table, rows in read_rows(dataset, selection.episodes, [name]):
             vectors = matrix(table, name, path)[wanted[rows]].astype(np.float32, copy=False)
             found = {str(path): vectors.shape[1]}

@@ -12,8 +12,6 @@ from recap_steam.dataset.vectors import read_vectors
 from recap_steam.errors import UserError
 from recap_steam.policy.labels import policy_labels
 
-STATE = "observation.state"
-
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
@@ -108,7 +106,7 @@ def select_rows(frame_filter: str, episodes: Episodes) -> np.ndarray:
 
 def _read(selection: Selection, labels: np.ndarray | None) -> Source:
     dataset, episodes = selection.dataset, selection.episodes
-    states, actions = (read_vectors(dataset, episodes, column) for column in (STATE, dataset.action_key))
+    states, actions = (read_vectors(dataset, episodes, column) for column in (dataset.state_key, dataset.action_key))
     return Source(dataset.name, episodes, selection.rows, states, actions, labels)
 
 

@@ -22,7 +22,7 @@ from recap_steam.config import Experiment
 from recap_steam.errors import UserError
 from recap_steam.lineage import Lineage, code_digest
 from recap_steam.simulation.controllers import load_controller, policy_inputs
-from recap_steam.simulation.environments import ACTION_NAMES, STATE_NAMES, camera_key, frames_per_second
+from recap_steam.simulation.environments import frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
 from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
 
@@ -56,7 +56,7 @@ def collect_stage(experiment: Experiment, dataset: str, policy_dir: Path | None,
             environment, controller, seed=collect.seed, num_episodes=collect.num_episodes, collect=collect, record_images=True
         )
         totals = Counter()
-        for episode in with_progress(episodes, collect.num_episodes):
+        for episode in with_progress(episodes, collect.num_episodes, environment.lockstep):
             _write(writer, episode, environment)
             totals.update(episodes=1, frames=episode.num_frames, successes=int(episode.success))
             totals.update(interventions=int(episode.interventions.any()), intervention_frames=int(episode.interventions.sum()))
@@ -99,16 +99,18 @@ def _create(root: Path, dataset: str, environment: EnvironmentConfig):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     datasets.disable_progress_bars()  # one bar per episode
-    size = environment.image_size
+    size, robot = environment.image_size, environment.robot
+    picture = {"dtype": "image", "shape": (size, size, 3), "names": ["height", "width", "channels"]}
     features = {
-        camera_key(environment): {"dtype": "image", "shape": (size, size, 3), "names": ["height", "width", "channels"]},
-        "observation.state": {"dtype": "float32", "shape": (len(STATE_NAMES),), "names": list(STATE_NAMES)},
-        "action": {"dtype": "float32", "shape": (len(ACTION_NAMES),), "names": list(ACTION_NAMES)},
+        **dict.fromkeys(environment.camera_keys, picture),
+        "observation.state": {"dtype": "float32", "shape": (len(robot.state_names),), "names": list(robot.state_names)},
+        "action": {"dtype": "float32", "shape": (len(robot.action_names),), "names": list(robot.action_names)},
         "is_success": {"dtype": "bool", "shape": (1,), "names": None},
         "intervene_flag": {"dtype": "bool", "shape": (1,), "names": None},
     }
+    fps = frames_per_second(environment)
     return LeRobotDataset.create(
-        f"local/{dataset}", frames_per_second(environment), features, root=root, robot_type="sawyer", use_videos=False, video_backend="pyav"
+        f"local/{dataset}", fps, features, root=root, robot_type=robot.robot_type, use_videos=False, video_backend="pyav"
     )
 
 
@@ -116,7 +118,7 @@ def _write(writer, episode: Episode, environment: EnvironmentConfig) -> None:
     for frame in range(episode.num_frames):
         writer.add_frame(
             {
-                camera_key(environment): episode.images[frame],
+                **{camera: pictures[frame] for camera, pictures in episode.images.items()},
                 "observation.state": episode.states[frame],
                 "action": episode.actions[frame],
                 "is_success": np.array([episode.success]),

@@ -12,7 +12,7 @@ from recap_steam import rates
 from recap_steam.config import Experiment
 from recap_steam.files import atomic_output
 from recap_steam.lineage import METADATA_KEY, Lineage, code_digest
-from recap_steam.simulation.controllers import load_controller, policy_inputs
+from recap_steam.simulation.controllers import open_controller, policy_inputs
 from recap_steam.simulation.environments import frames_per_second
 from recap_steam.simulation.rollout import Episode, roll_out, with_progress
 from recap_steam.simulation.statistics import successes_per_hour
@@ -33,11 +33,11 @@ def evaluate_stage(
     config = experiment.evaluations[evaluation]
     environment = experiment.environments[config.environment]
     fps = frames_per_second(environment)
-    controller = load_controller(policy, policy_dir, environment, guidance_scale)
-    began = time.monotonic()
-    rollouts = roll_out(environment, controller, seed=config.seed, num_episodes=config.num_episodes)
-    episodes = list(with_progress(rollouts, config.num_episodes))
-    seconds = time.monotonic() - began
+    with open_controller(policy, policy_dir, environment, guidance_scale, config.through_server) as controller:
+        began = time.monotonic()
+        rollouts = roll_out(environment, controller, seed=config.seed, num_episodes=config.num_episodes)
+        episodes = list(with_progress(rollouts, config.num_episodes, environment.lockstep))
+        seconds = time.monotonic() - began
     lineage = Lineage(
         stage=STAGE,
         tag=evaluation,
@@ -48,20 +48,22 @@ def evaluate_stage(
             "cfgrl_guidance_scale": guidance_scale,
             "num_episodes": config.num_episodes,
             "seed": config.seed,
+            "through_server": config.through_server,
         },
         inputs=policy_inputs(policy_dir),
         statistics=_statistics(episodes, fps),
         code=code_digest(__name__),
     )
     _write(output, episodes, lineage)
-    rates.leave(
-        STAGE,
-        lambda: rates.rollout_work(environment, rates.trained_model(policy_dir), guidance_scale),
-        "frame",
-        lineage.statistics["frames"],
-        seconds,
-        controller.device,
-    )
+    if not config.through_server:  # which answers one observation at a time, from wherever it computes
+        rates.leave(
+            STAGE,
+            lambda: rates.rollout_work(environment, rates.trained_model(policy_dir), guidance_scale),
+            "frame",
+            lineage.statistics["frames"],
+            seconds,
+            controller.device,
+        )
 
 
 def _statistics(episodes: list[Episode], fps: int) -> dict:

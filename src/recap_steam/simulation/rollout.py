@@ -12,10 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from recap_steam.simulation.controllers import Controller
-from recap_steam.simulation.environments import ACTION_NAMES, MetaWorldEnvironment, make_environments
+from recap_steam.simulation.environments import Environment, make_environments
 from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
-
-BATCH_SIZE = 25  # environments in lockstep, 20 MB each; more save nothing: a policy call is a tenth of the time already
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +23,9 @@ class Episode:
     episode: int
     seed: int
     success: bool
-    images: np.ndarray | None  # (T, S, S, 3) uint8, where recorded
-    states: np.ndarray  # (T, 4) float32
-    actions: np.ndarray  # (T, 4) float32 in [-1, 1], as executed
+    images: dict[str, np.ndarray] | None  # by camera key, (T, S, S, 3) uint8, where recorded
+    states: np.ndarray  # (T, state_dim) float32
+    actions: np.ndarray  # (T, action_dim) float32 in [-1, 1], as executed
     interventions: np.ndarray  # (T,) bool, the expert had taken over
 
     @property
@@ -38,15 +36,15 @@ class Episode:
 class Run:
     """An episode under way."""
 
-    def __init__(self, environment: MetaWorldEnvironment, seed: int, episode: int, collect: CollectConfig | None):
+    def __init__(self, environment: Environment, seed: int, episode: int, collect: CollectConfig | None):
         self.environment, self.collect = environment, collect
         self.episode, self.seed = episode, seed + episode
         self.rng = np.random.default_rng([seed, episode])
         self.corrected = collect is not None and self.rng.random() < collect.intervention_probability
-        self.image: np.ndarray | None = None
+        self.images: dict[str, np.ndarray] = {}  # by camera key, of the frame that was looked at last
         self.success = False
         self._plan = self._noise = None
-        self._images, self._states, self._actions, self._interventions = [], [], [], []
+        self._recorded, self._states, self._actions, self._interventions = [], [], [], []
         environment.reset(self.seed)
 
     @property
@@ -67,28 +65,30 @@ class Run:
         return not self.expert_took_over and (self._plan is None or not len(self._plan))
 
     def follow(self, plan: np.ndarray) -> None:
-        """Take over ``plan`` (n, 4), the controller's next actions."""
+        """Take over ``plan`` (n, action_dim), the controller's next actions."""
         self._plan = plan
 
     def advance(self) -> None:
         """Execute one frame and record it; a correction is the expert's clean action, without exploration noise."""
         intervention = self.expert_took_over
         action = self.environment.expert_action() if intervention else self._explore()
-        self._images.append(self.image)
+        self._recorded.append(self.images)
         self._states.append(self.environment.state())
         self._actions.append(action)
         self._interventions.append(intervention)
         self.success = self.environment.step(action)
 
     def finish(self, with_images: bool) -> Episode:
-        images = np.stack(self._images) if with_images else None
+        images = None
+        if with_images:
+            images = {key: np.stack([frame[key] for frame in self._recorded]) for key in self.environment.config.camera_keys}
         arrays = np.stack(self._states), np.stack(self._actions), np.array(self._interventions)
         return Episode(self.episode, self.seed, self.success, images, *arrays)
 
     def _explore(self) -> np.ndarray:
         action, self._plan = self._plan[0], self._plan[1:]
         if self.collect is not None and self.frame % self.collect.noise_hold == 0:
-            self._noise = self.collect.action_noise * self.rng.standard_normal(len(ACTION_NAMES))
+            self._noise = self.collect.action_noise * self.rng.standard_normal(len(self.environment.config.robot.action_names))
         noise = 0.0 if self._noise is None else self._noise
         return np.clip(action + noise, -1.0, 1.0).astype(np.float32)
 
@@ -101,13 +101,14 @@ def roll_out(
     num_episodes: int,
     collect: CollectConfig | None = None,
     record_images: bool = False,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
 ) -> Iterator[Episode]:
     """Episodes 0 to num_episodes - 1 in order, each ended by success or after max_episode_steps frames.
 
     ``collect`` gives exploration and corrections (None: neither). Pictures are rendered where the controller plans, and at every frame
-    if they are recorded.
+    if they are recorded. ``batch_size`` episodes run at once; None: as many as the simulator makes cheap.
     """
+    batch_size = batch_size or config.lockstep
     with make_environments(config, min(batch_size, num_episodes)) as environments:
         for start in range(0, num_episodes, batch_size):
             episodes = range(start, min(start + batch_size, num_episodes))
@@ -120,7 +121,7 @@ def roll_out(
 def _advance_all(runs: list[Run], controller: Controller, record_images: bool) -> None:
     planning = [run for run in runs if run.needs_plan]
     for run in runs if record_images else planning if controller.sees else ():
-        run.image = run.environment.render()
+        run.images = run.environment.render()
     if planning:
         for run, plan in zip(planning, controller.plan(planning), strict=True):
             run.follow(plan)
@@ -128,12 +129,12 @@ def _advance_all(runs: list[Run], controller: Controller, record_images: bool) -
         run.advance()
 
 
-def with_progress(episodes: Iterator[Episode], total: int) -> Iterator[Episode]:
-    """Pass ``episodes`` on, printing a line when a batch of them is done."""
+def with_progress(episodes: Iterator[Episode], total: int, every: int) -> Iterator[Episode]:
+    """Pass ``episodes`` on, printing a line when ``every`` more of them are done."""
     start, done, frames, successes = time.monotonic(), 0, 0, 0
     for episode in episodes:
         done, frames, successes = done + 1, frames + episode.num_frames, successes + episode.success
-        if done % BATCH_SIZE == 0 or done == total:
+        if done % every == 0 or done == total:
             rate = frames / (time.monotonic() - start)
             print(f"{done}/{total} episodes, {successes} successes, {frames} frames, {rate:.0f} frames/s", flush=True)
         yield episode

@@ -1,6 +1,6 @@
 import pytest
 
-from recap_steam.simulation_config import CollectConfig, EnvironmentConfig
+from recap_steam.simulation_config import CollectConfig, MetaWorldConfig
 
 ENVIRONMENT = {
     "simulator": "metaworld",
@@ -26,7 +26,7 @@ COLLECT = {
 
 @pytest.fixture(scope="session")
 def environment_config():
-    return lambda **changes: EnvironmentConfig(**{**ENVIRONMENT, **changes})
+    return lambda **changes: MetaWorldConfig(**{**ENVIRONMENT, **changes})
 
 
 @pytest.fixture(scope="session")
