@@ -13,7 +13,7 @@ SCHEMA = yaml.safe_load(SCHEMA_PATH.read_text())
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """A key with ``*`` for names that users choose, the method (recap, steam, imported) or simulator where an entry has those of one, its schema."""
+    """A key with ``*`` for names that users choose, the method or simulator where an entry has those of one, its schema."""
 
     path: str
     method: str | None

@@ -10,7 +10,15 @@ import yaml
 from recap_steam.config import load_experiment
 from tests.workflow.tree import REPOSITORY, Tree, copy_workflow
 
-EXAMPLES = {"recap": "config/experiments/full_size.yaml", "steam": "config/experiments/steam_full_size.yaml"}
+EXAMPLES = {
+    name: f"config/experiments/{file}.yaml"
+    for name, file in {
+        "recap": "full_size",
+        "steam": "steam_full_size",
+        "libero10_task0": "libero10_task0",
+        "steam_realrobot": "steam_realrobot",
+    }.items()
+}
 SHARED = {
     "index_dataset": 3,
     "cache_frames": 3,
@@ -22,10 +30,14 @@ SHARED = {
     "draw_rule_graph": 1,
     "build_report": 1,
 }
-JOBS = {
-    "recap": SHARED | {"compute_returns": 3, "train_critic": 1, "compute_values": 3},
-    # frames of 384 pixels, and of 224 for the policy
-    "steam": SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3},
+RECAP = SHARED | {"compute_returns": 3, "train_critic": 1, "compute_values": 3}
+STEAM = SHARED | {"cache_frames": 6, "train_member": 3, "merge_ensemble": 1, "compute_scores": 3}  # 384 pixels, and 224 for the policy
+JOBS = {"recap": RECAP, "steam": STEAM, "libero10_task0": RECAP | {"evaluate_policy": 1}, "steam_realrobot": STEAM}
+CAMERAS = {
+    "recap": "observation.image observation.wrist_image",
+    "steam": "observation.image observation.wrist_image",
+    "libero10_task0": "image wrist_image",
+    "steam_realrobot": "observation.images.face_view observation.images.left_wrist_view observation.images.right_wrist_view",
 }
 WEIGHTS = {  # the files that are read at planning, with the sizes that are published in them
     "siglip2-so400m-patch14-224": {
@@ -59,8 +71,9 @@ WEIGHTS = {  # the files that are read at planning, with the sizes that are publ
 def equipped(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A clone with data and weights where the example expects them, as far as planning reads them. Only for dry runs."""
     tree = copy_workflow(tmp_path_factory.mktemp("full_size"))
-    for name in ("demonstrations", "rollouts", "heldout"):
-        write(tree.path / f"data/libero/{name}/meta/info.json", {})
+    for example in EXAMPLES.values():
+        for dataset in yaml.safe_load((REPOSITORY / example).read_text())["datasets"].values():
+            write(tree.path / dataset["path"] / "meta/info.json", {})
     for folder, files in WEIGHTS.items():
         for name, content in files.items():
             write(tree.path / "weights" / folder / name, content)
@@ -77,12 +90,27 @@ def test_the_example_plans(equipped: Tree, method: str) -> None:
     assert equipped.plan("--configfile", EXAMPLES[method]) == JOBS[method]
 
 
-@pytest.mark.parametrize(("method", "sizes"), [("recap", {224: 3}), ("steam", {384: 3, 224: 3})])
-def test_cameras_are_decoded_by_the_names_of_the_datasets(equipped: Tree, method: str, sizes: dict[int, int]) -> None:
+@pytest.mark.parametrize("method", EXAMPLES)
+def test_cameras_are_decoded_by_the_names_of_the_datasets(equipped: Tree, method: str) -> None:
     status, output = equipped.snakemake("-n", "-p", "--configfile", EXAMPLES[method])
     assert status == 0, output
-    for size, datasets in sizes.items():
-        assert output.count(f"--cameras observation.image observation.wrist_image --image-size {size}") == datasets
+    for size in (384, 224) if JOBS[method]["cache_frames"] == 6 else (224,):
+        assert output.count(f"--cameras {CAMERAS[method]} --image-size {size}") == 3
+
+
+def test_only_its_target_downloads(equipped: Tree) -> None:
+    """One job a dataset, of which nothing else depends; without the data, the plan says what fetches them."""
+    example = EXAMPLES["libero10_task0"]
+    assert equipped.plan("--configfile", example, "--cores", "1", "download") == {"download_dataset": 3}
+    folder = equipped.path / "data/libero10_task0"
+    shutil.move(folder, equipped.path / "kept")
+    try:
+        status, output = equipped.snakemake("-n", "--configfile", example)
+        assert equipped.plan("--configfile", example, "--cores", "1", "download") == {"download_dataset": 3}
+    finally:
+        shutil.move(equipped.path / "kept", folder)
+    assert status == 1
+    assert output.splitlines()[-1].endswith("(meta/info.json is missing); fetch it with the target `download`, or correct the path")
 
 
 @pytest.mark.parametrize("folder", WEIGHTS)

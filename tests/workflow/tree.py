@@ -101,6 +101,7 @@ TARGETS = {
     *(
         "all",
         "datasets",
+        "download",
         "returns",
         "critics",
         "values",

@@ -22,18 +22,17 @@ def fetch_snapshot(config: DownloadConfig, folder: Path) -> None:
     Raises:
         UserError: the hub cannot be reached, or has no such revision.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+    import httpx
+    from huggingface_hub import HfApi, snapshot_download
 
     patterns = [f"{config.folder}/**"] if config.folder else None
     try:
+        HfApi().dataset_info(config.repo_id, revision=config.revision)  # snapshot_download takes what is there if the hub is out of reach
         snapshot_download(config.repo_id, repo_type="dataset", revision=config.revision, allow_patterns=patterns, local_dir=folder)
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{config.repo_id}: no such dataset or revision {config.revision}, or no access ({reason}); correct it") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (httpx.HTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{config.repo_id}: could not be fetched ({reason}); run again: what is complete is kept in {folder}") from error
+        remedy = "check repo_id, revision and the network, and run again: what is complete is kept"
+        raise UserError(f"datasets hub: {config.repo_id} at {config.revision} could not be fetched ({reason}); {remedy}") from error
 
 
 def download_stage(experiment: Experiment, name: str, output: Path) -> None:

@@ -6,7 +6,6 @@ from recap_steam.simulation.environments import make_environments
 from recap_steam.simulation.rendering import Renderer
 from recap_steam.simulation.rollout import roll_out
 
-
 CAMERA = "observation.images.corner2"
 
 
