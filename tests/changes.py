@@ -12,5 +12,5 @@ def with_changes(experiment: dict[str, Any], changes: dict[str, Any]) -> dict[st
         section = experiment
         for parent in parents:
             section = section.setdefault(parent, {})
-        section[leaf] = value
+        section[leaf] = copy.deepcopy(value)
     return experiment

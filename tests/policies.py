@@ -1,5 +1,6 @@
 """A small pi0.5 with a real tokenizer, processors and statistics, for the tests of policies."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +51,10 @@ def make_statistics(states: np.ndarray, actions: np.ndarray) -> dict[str, dict[s
     return {"observation.state": compute_statistics(lambda: [states]), "action": compute_statistics(lambda: [actions])}
 
 
-def make_policy() -> pi05.PI05Policy:
+def make_policy(config: pi05.PI05Config = CONFIG) -> pi05.PI05Policy:
     """Random weights, in eval mode."""
     torch.manual_seed(0)
-    return perturb(pi05.build(CONFIG, SMALL, initialise=True).eval())
+    return perturb(pi05.build(config, SMALL, initialise=True).eval())
 
 
 def perturb(policy: pi05.PI05Policy) -> pi05.PI05Policy:
@@ -80,12 +81,14 @@ def make_serving(cameras: list[str]) -> Serving:
     )
 
 
-def save_small_policy(folder: Path) -> Path:
-    """The folder of a policy with random weights that reads one camera."""
-    rng, policy = np.random.default_rng(0), make_policy()
-    statistics = make_statistics(rng.normal(2, 3, (500, STATE_DIM)), rng.uniform(-0.5, 2, (500, ACTION_DIM)))
+def save_small_policy(folder: Path, cameras: tuple[str, ...] = (CAMERA,), state_dim: int = STATE_DIM, action_dim: int = ACTION_DIM) -> Path:
+    """The folder of a policy with random weights, by default one that reads one camera."""
+    rng, config = np.random.default_rng(0), pi05.make_config(MODEL, list(cameras), state_dim, action_dim)
+    policy = make_policy(config)
+    statistics = make_statistics(rng.normal(2, 3, (500, state_dim)), rng.uniform(-0.5, 2, (500, action_dim)))
     tokenizer = train_tokenizer(tokenizer_corpus(["open the drawer"]), SMALL.vocab_size)
     folder.mkdir(parents=True, exist_ok=True)
-    processors = make_processors(CONFIG, statistics, tokenizer)
-    save_policy(folder, policy, policy.model.state_dict(), processors, tokenizer, make_serving([CAMERA]))
+    serving = dataclasses.replace(make_serving(list(cameras)), state_dim=state_dim, action_dim=action_dim)
+    processors = make_processors(config, statistics, tokenizer)
+    save_policy(folder, policy, policy.model.state_dict(), processors, tokenizer, serving)
     return folder

@@ -197,6 +197,16 @@ def test_arms_of_an_evaluation_are_paired_and_reproducible(policy_dir, tmp_path)
     assert lineage.statistics["frames"] == sum(tables[1]["num_frames"].to_pylist())
 
 
+def test_through_its_server_a_policy_meets_the_same_episodes(policy_dir, tmp_path):
+    raw = document(tmp_path)
+    raw["evaluations"]["paired"]["through_server"] = True
+    evaluate_stage(load_experiment(raw), "paired", "p", policy_dir, 3.0, tmp_path / "served.parquet")
+    served = pq.read_table(tmp_path / "served.parquet")
+    assert served.to_pylist() == pq.read_table(evaluate(tmp_path / "here.parquet", "p", policy_dir, 3.0)).to_pylist()
+    lineage = Lineage.from_json(served.schema.metadata[METADATA_KEY], path=tmp_path)
+    assert lineage.parameters["through_server"] is True
+
+
 def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_collection(tmp_path):
     plain = make_policy_folder(tmp_path / "plain", conditional=False)
     with pytest.raises(UserError, match="trained without the advantage indicator"):

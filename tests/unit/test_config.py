@@ -23,6 +23,7 @@ from tests.schema_keys import SCHEMA, Key, all_keys
 REPOSITORY = Path(__file__).parents[2]
 DATASET = {"path": "data/x", "type": "rollout"}
 ENVIRONMENT = {"task": "drawer-open-v3", "prompt": "open the drawer"}
+LIBERO = {"simulator": "libero", "suite": "libero_10", "task_id": 0, "prompt": "p"}
 
 STEAM = {
     **{"method": "steam", "k": 4, "datasets": ["d"], "cameras": ["c"], "model": {"image_size": 64}},
@@ -165,6 +166,22 @@ MISTAKES = {
     "pool of scores": (
         {"experiment": "x", "advantages": {"a": {"critic": "c", "datasets": ["d"], "label_mode": "quantile", "pool": "all"}}},
         "advantages.a: Additional properties are not allowed ('pool' was unexpected); known keys: baseline_lookahead, critic,",
+    ),
+    "key of the other simulator": (
+        {"experiment": "x", "environments": {"e": ENVIRONMENT | {"suite": "libero_10"}}},
+        "environments.e: Additional properties are not allowed ('suite' was unexpected); known keys: action_repeat, camera_name,",
+    ),
+    "camera of the other simulator": (
+        {"experiment": "x", "environments": {"e": LIBERO | {"camera_name": "agentview"}}},
+        "environments.e: Additional properties are not allowed ('camera_name' was unexpected); known keys: action_repeat, assets, cameras,",
+    ),
+    "unknown suite": (
+        {"experiment": "x", "environments": {"e": LIBERO | {"suite": "libero_11"}}},
+        "environments.e.suite: 'libero_11' is not",
+    ),
+    "branch as revision": (
+        {"experiment": "x", "datasets": {"d": DATASET | {"download": {"repo_id": "a/b", "revision": "main", "num_episodes": 3}}}},
+        "datasets.d.download.revision: 'main' does not match",
     ),
     "number as text": ({"experiment": "x", "returns": {"r": {"failure_reward": "-3e2"}}}, "YAML reads -3e2 as text: write -300.0"),
 }

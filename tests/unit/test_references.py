@@ -22,6 +22,14 @@ EXPERIMENT = yaml.safe_load((REPOSITORY / "tests/data/experiment.yaml").read_tex
 DRAWER = EXPERIMENT["environments"]["drawer"]
 CAMERA = "observation.images.corner2"
 GIVEN = {"path": "given", "type": "rollout"}
+LIBERO = {"simulator": "libero", "suite": "libero_10", "task_id": 2, "prompt": "turn on the stove", "cameras": {CAMERA: "agentview"}}
+IN_KITCHEN = {"environment": "kitchen", "policy": "start", "num_episodes": 20, "seed": 0}
+KITCHEN = {
+    "environments.kitchen": LIBERO,
+    "datasets.kitchen": {"path": "data/kitchen", "type": "rollout", "collect": IN_KITCHEN},
+    "evaluations.kitchen": {"environment": "kitchen", "policies": ["start"], "num_episodes": 30, "seed": 20},
+}
+DOWNLOAD = {"repo_id": "someone/kitchen", "revision": "0" * 40, "num_episodes": 20}
 
 
 def taken(name: str = "given", **source: str) -> dict[str, Any]:
@@ -47,6 +55,7 @@ GOOD = {
         "evaluations.paired.seed": 2000,
     },
     "seeds may touch": {"evaluations.paired.seed": 3030},
+    "recorded initial states, shared out": KITCHEN,
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
     "a chain of policies": {"policies.recap.init_from": "start"},
     "returns and labels from elsewhere": {
@@ -306,6 +315,31 @@ BAD = {
     "same task by another name": (
         {"environments.other": DRAWER, "evaluations.paired.environment": "other", "evaluations.paired.seed": 1014},
         "evaluations.paired.seed: seeds 1014 to 1063 overlap those of datasets.demonstrations.collect.seed",
+    ),
+    "evaluation on recorded states of training data": (
+        KITCHEN | {"evaluations.kitchen.seed": 1010},
+        "evaluations.kitchen.seed: seeds 1010 to 1039 overlap those of datasets.kitchen.collect.seed, 0 to 19, on the same task (its "
+        "50 initial states are chosen by seed modulo 50); move",
+    ),
+    "more episodes than recorded states": (
+        KITCHEN | {"evaluations.kitchen.num_episodes": 31},
+        "evaluations.kitchen.seed: seeds 20 to 50 overlap those of datasets.kitchen.collect.seed",
+    ),
+    "expert where there is none": (
+        KITCHEN | {"evaluations.kitchen.policies": ["start", "expert"]},
+        "evaluations.kitchen: simulator libero of environment 'kitchen' has no scripted expert; let a policy act",
+    ),
+    "corrections where there is no expert": (
+        KITCHEN | {"datasets.kitchen.collect.intervention_probability": 0.5},
+        "datasets.kitchen.collect: simulator libero of environment 'kitchen' has no scripted expert; let a policy act",
+    ),
+    "one camera of two": (
+        KITCHEN | {"environments.kitchen.cameras": {CAMERA: "agentview", "observation.images.wrist": "robot0_eye_in_hand"}},
+        "policy 'start' needs exactly the cameras that environment 'kitchen' renders: observation.images.corner2, observation.images.wrist",
+    ),
+    "collected and downloaded": (
+        KITCHEN | {"datasets.kitchen.download": DOWNLOAD},
+        "datasets.kitchen: is to be collected and downloaded; remove `collect` or `download`",
     ),
     "held-out rollouts on training seeds": (
         {"datasets.heldout.collect.seed": 1990},

@@ -1,0 +1,56 @@
+"""Policies behind their server act as they do in process."""
+
+import numpy as np
+import pytest
+
+from recap_steam.errors import UserError
+from recap_steam.policy.runner import PolicyRunner
+from recap_steam.rates import CPU
+from recap_steam.serving.policy import PolicyService
+from recap_steam.simulation.controllers import LearnedPolicy
+from recap_steam.simulation.rollout import roll_out
+from recap_steam.simulation.served import ServedPolicy, policy_server
+from tests.policies import save_small_policy
+from tests.serving import running
+
+CAMERA = "observation.images.corner2"
+
+
+@pytest.fixture(scope="module")
+def policy_dir(tmp_path_factory):
+    return save_small_policy(tmp_path_factory.mktemp("policy"), (CAMERA,), 4, 4)
+
+
+@pytest.fixture(scope="module")
+def port(policy_dir):
+    with running(PolicyService(policy_dir, guidance_scale=2.0)) as port:
+        yield port
+
+
+def test_actions_are_those_of_the_policy_in_process_bit_for_bit(environment_config, policy_dir, port):
+    config = environment_config(max_episode_steps=7)
+    with ServedPolicy(port, config) as served:
+        controllers = served, LearnedPolicy(PolicyRunner.load(policy_dir), config, 2.0, CPU)
+        served, here = ([*roll_out(config, controller, seed=3, num_episodes=2, batch_size=1)] for controller in controllers)
+    for first, second in zip(served, here, strict=True):
+        assert np.array_equal(first.actions, second.actions) and np.array_equal(first.states, second.states)
+    assert not np.array_equal(served[0].actions, served[1].actions)
+
+
+def test_a_policy_that_does_not_fit_is_one_line(environment_config, port):
+    with pytest.raises(
+        UserError, match=r"the served policy was trained with cameras \['observation\.images\.corner2'\], environment drawer"
+    ):
+        ServedPolicy(port, environment_config(camera_name="corner3"))
+
+
+def test_what_the_server_refuses_is_said(environment_config, port):
+    with ServedPolicy(port, environment_config(prompt=" ", max_episode_steps=7)) as served, pytest.raises(UserError) as caught:
+        list(roll_out(environment_config(), served, seed=3, num_episodes=1))
+    assert str(caught.value).startswith("policy server: key 'prompt'")
+
+
+def test_a_server_that_does_not_start_is_said(tmp_path, capfd):
+    with pytest.raises(UserError, match="its server did not start"), policy_server(tmp_path / "none", None):
+        pass
+    assert str(tmp_path / "none") in capfd.readouterr().err
