@@ -1,8 +1,9 @@
 # make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
-# make sql    DuckDB's shell on every number of every tag      make bench   speed and memory    make lint   make lock (both locks anew)
+# make sql    DuckDB's shell on every number of every tag      make bench   speed and memory    make lint   make lock (all locks anew)
 # make plan   what a run would cost      make environment   sets up .venv and nothing else
 #
-# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo. Another experiment: make plan CONFIG=mine.yaml, make sql CONFIG=…
+# Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo; with the simulator LIBERO: LOCK=envs/libero.txt
+# Another experiment: make plan CONFIG=mine.yaml, make sql CONFIG=…
 # One question: make sql QUERY=docs/queries/worst_episodes.sql
 
 LOCK ?= envs/requirements.txt
@@ -59,6 +60,7 @@ bench: $(ENVIRONMENT)
 lock: .uv/.installed
 	$(UV) $(COMPILE) envs/requirements.in --output-file envs/requirements.txt
 	$(UV) $(COMPILE) envs/ascend.in --output-file envs/ascend.txt
+	$(UV) $(COMPILE) envs/libero.in --output-file envs/libero.txt
 
 $(ENVIRONMENT): $(LOCK) pyproject.toml .uv/.installed
 	$(UV) venv --quiet --allow-existing --python 3.12 .venv

