@@ -82,9 +82,9 @@ def open_controller(
     if policy_dir is None or not through_server:
         yield load_controller(policy, policy_dir, config, guidance_scale)
         return
-    from recap_steam.simulation.served import ServedPolicy, policy_server
+    from recap_steam.simulation.served import policy_server, served_policy
 
-    with policy_server(policy_dir, guidance_scale) as port, ServedPolicy(port, config) as controller:
+    with policy_server(policy_dir, guidance_scale) as port, served_policy(port, config) as controller:
         yield controller
 
 

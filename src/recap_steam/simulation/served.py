@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from recap_steam.errors import UserError
+from recap_steam.policy.prompts import KIND_NAMES, PLAIN
 from recap_steam.serving.codec import decode, encode
 from recap_steam.serving.command import DEFAULT_HOST
 from recap_steam.simulation.controllers import check_fit
@@ -26,33 +27,16 @@ LEAVING_S = 60.0  # for which a server that was told to end may finish what it h
 
 
 class ServedPolicy:
-    """A controller that asks the policy server on a port of this machine, one run after the other.
+    """A controller that asks a policy server, one run after the other.
 
     It sends each run's own noise, so that the actions are those of the policy in process, up to the rounding of a batch of another size.
-    Closed as a context manager.
-
-    Raises:
-        UserError: no policy server, or a policy that does not fit the environment.
     """
 
     sees = True
     device = "policy server"
 
-    def __init__(self, port: int, config: EnvironmentConfig):
-        self._prompt = config.prompt
-        self._connection = connect(f"ws://{DEFAULT_HOST}:{port}", compression=None, max_size=None)
-        metadata = decode(self._connection.recv())
-        if metadata.get("kind") != "policy":
-            self._connection.close()
-            raise UserError(f"port {port}: a {metadata.get('kind')} server; actions come from a policy server")
-        check_fit("the served policy", metadata["cameras"], metadata["state_dim"], metadata["action_dim"], config)
-        self._noise_shape = metadata["noise_shape"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._connection.close()
+    def __init__(self, connection: ClientConnection, noise_shape: list[int], prompt: str):
+        self._connection, self._noise_shape, self._prompt = connection, noise_shape, prompt
 
     def plan(self, runs: "list[Run]") -> np.ndarray:
         return np.stack([self._actions(run) for run in runs])
@@ -74,6 +58,21 @@ class ServedPolicy:
 
 
 @contextlib.contextmanager
+def served_policy(port: int, config: EnvironmentConfig) -> Iterator[ServedPolicy]:
+    """The policy behind a server on a port of this machine, until the block ends.
+
+    Raises:
+        UserError: no policy server, or a policy that does not fit the environment.
+    """
+    with connect(f"ws://{DEFAULT_HOST}:{port}", compression=None, max_size=None, proxy=None) as connection:
+        metadata = decode(connection.recv())
+        if metadata["kind"] != "policy":
+            raise UserError(f"port {port}: a {metadata['kind']} server; actions come from a policy server")
+        check_fit("the served policy", metadata["cameras"], metadata["state_dim"], metadata["action_dim"], config)
+        yield ServedPolicy(connection, metadata["noise_shape"], config.prompt)
+
+
+@contextlib.contextmanager
 def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[int]:
     """Serve a policy with the server's own command on a free port of this machine, which is yielded; the server ends with the block.
 
@@ -81,7 +80,7 @@ def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[in
         UserError: the server did not start; it has said why.
     """
     command = [sys.executable, "-m", "recap_steam.serving.policy", "--policy-dir", str(policy_dir), "--port", "0"]
-    command += [] if guidance_scale is None else ["--guidance-scale", repr(guidance_scale)]
+    command += ["--indicator", KIND_NAMES[PLAIN]] if guidance_scale is None else ["--guidance-scale", repr(guidance_scale)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             announcement = server.stdout.readline()

@@ -9,7 +9,7 @@ from recap_steam.rates import CPU
 from recap_steam.serving.policy import PolicyService
 from recap_steam.simulation.controllers import LearnedPolicy
 from recap_steam.simulation.rollout import roll_out
-from recap_steam.simulation.served import ServedPolicy, policy_server
+from recap_steam.simulation.served import policy_server, served_policy
 from tests.policies import save_small_policy
 from tests.serving import running
 
@@ -29,7 +29,7 @@ def port(policy_dir):
 
 def test_actions_are_those_of_the_policy_in_process_bit_for_bit(environment_config, policy_dir, port):
     config = environment_config(max_episode_steps=7)
-    with ServedPolicy(port, config) as served:
+    with served_policy(port, config) as served:
         controllers = served, LearnedPolicy(PolicyRunner.load(policy_dir), config, 2.0, CPU)
         served, here = ([*roll_out(config, controller, seed=3, num_episodes=2, batch_size=1)] for controller in controllers)
     for first, second in zip(served, here, strict=True):
@@ -38,14 +38,33 @@ def test_actions_are_those_of_the_policy_in_process_bit_for_bit(environment_conf
 
 
 def test_a_policy_that_does_not_fit_is_one_line(environment_config, port):
-    with pytest.raises(
-        UserError, match=r"the served policy was trained with cameras \['observation\.images\.corner2'\], environment drawer"
-    ):
-        ServedPolicy(port, environment_config(camera_name="corner3"))
+    message = r"the served policy was trained with cameras \['observation\.images\.corner2'\], environment drawer-open-v3 has .*corner3"
+    with pytest.raises(UserError, match=message), served_policy(port, environment_config(camera_name="corner3")):
+        pass
+
+
+class Judge:
+    """A server that is no policy's."""
+
+    kind, metadata = "value", {}
+
+    def session(self):
+        return self
+
+    def example(self):
+        return {}
+
+    def infer(self, observation):
+        return {}
+
+
+def test_another_server_is_not_asked_for_actions(environment_config):
+    with running(Judge()) as port, pytest.raises(UserError, match="a value server"), served_policy(port, environment_config()):
+        pass
 
 
 def test_what_the_server_refuses_is_said(environment_config, port):
-    with ServedPolicy(port, environment_config(prompt=" ", max_episode_steps=7)) as served, pytest.raises(UserError) as caught:
+    with served_policy(port, environment_config(prompt=" ", max_episode_steps=7)) as served, pytest.raises(UserError) as caught:
         list(roll_out(environment_config(), served, seed=3, num_episodes=1))
     assert str(caught.value).startswith("policy server: key 'prompt'")
 
