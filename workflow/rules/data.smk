@@ -1,6 +1,6 @@
 """Datasets: what is in them, and their frames at the resolution of the models.
 
-Reads    a LeRobot dataset (v2.1 or v3.0)
+Reads    a LeRobot dataset (v2.0, v2.1 or v3.0)
 Writes   <results>/episodes/{dataset}.parquet          episodes, outcomes, fingerprints
          <results>/frames/{dataset}_{size}px.arrow     decoded frames of all cameras that are used at this size
          <results>/datasets/                           what is in every dataset and what is wrong with it: page, text, tables

@@ -1,4 +1,4 @@
-"""Where a LeRobot dataset keeps things: formats v2.1 and v3.0, read as they are, never converted or changed."""
+"""Where a LeRobot dataset keeps things: formats v2.0, v2.1 and v3.0, read as they are, never converted or changed."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 from recap_steam.dataset.reader import read_table
 from recap_steam.errors import UserError
 
-VERSIONS = ("v2.1", "v3.0")
+VERSIONS = ("v2.0", "v2.1", "v3.0")  # v2.0 differs from v2.1 in its statistics only, which are not read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Dataset:
     Attributes:
         name: its name in the experiment.
         root: its folder.
-        version: ``v2.1`` or ``v3.0``.
+        version: ``v2.0``, ``v2.1`` or ``v3.0``.
         fps: frames per second.
         features: ``features`` of meta/info.json.
         info: all of meta/info.json.
@@ -49,7 +49,7 @@ class Dataset:
 
     @functools.cached_property
     def tasks(self) -> dict[int, str]:
-        """Task text by task index, from meta/tasks.jsonl (v2.1) or meta/tasks.parquet (v3.0).
+        """Task text by task index, from meta/tasks.jsonl (v2.0, v2.1) or meta/tasks.parquet (v3.0).
 
         Raises:
             UserError: the file is missing or malformed. There is no default prompt.
@@ -107,7 +107,7 @@ class Dataset:
         template = self.info.get("video_path")
         if not template:
             raise UserError(f"{self.info_path}: no 'video_path', but camera '{camera}' is a video; restore it")
-        if self.version == "v2.1":
+        if self.version != "v3.0":
             chunk = episode_index // self.info.get("chunks_size", 1000)
             path = template.format(episode_chunk=chunk, video_key=camera, episode_index=episode_index)
             return VideoSpan(self.root / path, 0.0, None)
@@ -147,7 +147,7 @@ def open_dataset(name: str, path: Path | str) -> Dataset:
     """Open the LeRobot dataset in folder ``path`` under the experiment's name ``name``.
 
     Raises:
-        UserError: no dataset there, or a format other than v2.1 and v3.0.
+        UserError: no dataset there, or a format other than ``VERSIONS``.
     """
     root = Path(path)
     info_path = root / "meta/info.json"
@@ -160,9 +160,7 @@ def open_dataset(name: str, path: Path | str) -> Dataset:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{info_path}: malformed ({type(error).__name__}: {error}); restore the file") from None
     if version not in VERSIONS:
-        raise UserError(
-            f"{info_path}: codebase_version {version} is not supported; convert the dataset to {' or '.join(VERSIONS)} with lerobot"
-        )
+        raise UserError(f"{info_path}: codebase_version {version} is not supported; convert the dataset to {VERSIONS[-1]} with lerobot")
     return Dataset(name, root, version, fps, features, info)
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from recap_steam.dataset.layout import open_dataset
+from recap_steam.dataset.vectors import read_vectors
 from recap_steam.errors import UserError
 from tests.datasets import index, write_v21, write_v30
 
@@ -19,6 +20,25 @@ def test_both_layouts_say_the_same(tmp_path):
     assert old.tasks == new.tasks == {0: "open", 1: "close"}
     assert old.cameras == new.cameras == (CAMERA,)
     assert old_episodes.fingerprint == new_episodes.fingerprint
+
+
+def test_a_dataset_of_openpis_names_and_an_older_format(tmp_path):
+    """As RLinf's public LIBERO data: v2.0, columns ``state`` and ``actions``, cameras without a prefix."""
+
+    def renamed(table, position):
+        return table.rename_columns({"observation.state": "state", "action": "actions"})
+
+    plain = write_v21(tmp_path / "plain", [5, 4], success=[True, False], cameras=["image"], camera_dtype="video")
+    root = write_v21(tmp_path / "data", [5, 4], success=[True, False], cameras=["image"], camera_dtype="video", columns=renamed)
+    info = json.loads((root / "meta/info.json").read_text())
+    names = {"observation.state": "state", "action": "actions"}
+    info |= {"codebase_version": "v2.0", "features": {names.get(key, key): feature for key, feature in info["features"].items()}}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    (dataset, episodes), (_, expected) = index(root), index(plain)
+    assert (dataset.version, dataset.cameras, dataset.action_key, dataset.state_key) == ("v2.0", ("image",), "actions", "state")
+    assert episodes.fingerprint == expected.fingerprint
+    assert dataset.video_span(1, "image").path.is_file() and dataset.tasks
+    assert read_vectors(dataset, episodes, dataset.state_key).shape[0] == 9
 
 
 def test_video_spans(tmp_path):
