@@ -1,13 +1,14 @@
 """The examples at full size are complete: with data and weights in their places they plan, and say at once what is missing."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_experiment, load_slice
 from tests.workflow.tree import REPOSITORY, Tree, copy_workflow
 
 EXAMPLES = {
@@ -102,6 +103,11 @@ def test_only_its_target_downloads(equipped: Tree) -> None:
     """One job a dataset, of which nothing else depends; without the data, the plan says what fetches them."""
     example = EXAMPLES["libero10_task0"]
     assert equipped.plan("--configfile", example, "--cores", "1", "download") == {"download_dataset": 3}
+    status, output = equipped.snakemake("-n", "-p", "--configfile", example, "--cores", "1", "download")
+    (command,) = (shlex.split(line) for line in output.splitlines() if "--dataset rollouts" in line and "python " in line)
+    config = load_slice(json.loads(command[command.index("--config") + 1])).datasets["rollouts"]
+    assert (config.download.folder, config.download.num_episodes) == ("libero10_task0_train", 4096)
+    assert command[command.index("--output") + 1] == "results/libero10_task0/downloads/rollouts.json"
     folder = equipped.path / "data/libero10_task0"
     shutil.move(folder, equipped.path / "kept")
     try:
