@@ -78,7 +78,7 @@ class LiberoConfig(EnvironmentConfig):
         ("x", "y", "z", "axis_angle1", "axis_angle2", "axis_angle3", "gripper"),
         hz=20,
     )
-    lockstep = 5  # each holds the meshes of its scene and a GL context
+    lockstep = 1  # robosuite draws into the GL context that the process made last, so two would draw into each other's
     initial_states = 50  # recorded ones, that everybody evaluates on
     has_expert = False
 

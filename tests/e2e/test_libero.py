@@ -10,7 +10,7 @@ import pytest
 
 from recap_steam.config import load_experiment
 from recap_steam.errors import UserError
-from recap_steam.simulation.environments import Environment, make_environments
+from recap_steam.simulation.environments import make_environments
 from recap_steam.simulation.evaluate import evaluate_stage
 from tests.policies import save_small_policy
 
@@ -27,12 +27,6 @@ def experiment(**changes):
     return load_experiment({"experiment": "x", "environments": {"task0": TASK | changes}, "evaluations": {"paired": evaluation}})
 
 
-@pytest.fixture(scope="module")
-def environment():
-    with make_environments(experiment().environments["task0"], 1) as [environment]:
-        yield environment
-
-
 def test_two_short_episodes_through_the_server(tmp_path: Path) -> None:
     policy_dir = save_small_policy(tmp_path / "policy", CAMERAS, 8, 7)
     evaluate_stage(experiment(), "paired", "p", policy_dir, 1.0, tmp_path / "arm.parquet")
@@ -41,44 +35,43 @@ def test_two_short_episodes_through_the_server(tmp_path: Path) -> None:
     ]
 
 
-def test_observations_are_those_of_lerobots_own_environment(environment) -> None:
-    """State and pictures after its processor: the layout and orientation that datasets and policies of LIBERO have."""
+def test_observations_are_those_of_lerobots_own_environment() -> None:
+    """State and pictures after its processor: the layout and orientation that datasets and policies of LIBERO have. And a seed gives one
+    initial state, of the 50 that are recorded, whatever happened before. One environment after the other: they share a GL context."""
+    actions = np.random.default_rng(0).uniform(-1, 1, (3, 7)).astype(np.float32)
+    with make_environments(experiment().environments["task0"], 1) as [environment]:
+        environment.reset(4)
+        other = environment.state()
+        environment.reset(53)
+        ours = [(environment.state(), environment.render())]
+        for action in actions:
+            assert not environment.step(action)
+            ours.append((environment.state(), environment.render()))
+    theirs = lerobot_shows(initial_state=3, actions=actions)
+    assert not np.allclose(other, ours[0][0])
+    for (state, pictures), expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(state, expected["observation.state"][0].numpy(), atol=1e-6)
+        for key, name in zip(CAMERAS, ("image", "image2"), strict=True):
+            np.testing.assert_array_equal(pictures[key], expected[f"observation.images.{name}"][0].permute(1, 2, 0).numpy())
+
+
+def lerobot_shows(initial_state: int, actions: np.ndarray) -> list[dict]:
+    """What lerobot's environment and processor make of the task after a reset and after each action."""
+    import torch
     from lerobot.envs.libero import LiberoEnv
+    from lerobot.processor.env_processor import LiberoProcessorStep
     from libero.libero import benchmark
 
     suite, size = benchmark.get_benchmark_dict()["libero_10"](), {"observation_width": 64, "observation_height": 64}
-    with contextlib.closing(LiberoEnv(suite, 0, "libero_10", obs_type="pixels_agent_pos", episode_index=3, **size)) as theirs:
-        environment.reset(3)
-        assert_same(environment, theirs.reset(seed=3)[0])
-        for action in np.random.default_rng(0).uniform(-1, 1, (3, 7)).astype(np.float32):
-            seen, _, done, _, _ = theirs.step(action)
-            assert environment.step(action) == done
-            assert_same(environment, seen)
-
-
-def assert_same(environment: Environment, seen: dict) -> None:
-    """The environment shows what lerobot makes of its own observation ``seen``."""
-    import torch
-    from lerobot.processor.env_processor import LiberoProcessorStep
-
-    pictures = {
-        f"observation.images.{name}": torch.tensor(picture.copy()).permute(2, 0, 1)[None] for name, picture in seen["pixels"].items()
-    }
-    sensed = {part: seen["robot_state"][part] for part in ("eef", "gripper")}
-    robot = {part: {name: torch.tensor(value)[None] for name, value in values.items()} for part, values in sensed.items()}
-    expected = LiberoProcessorStep().observation({**pictures, "observation.robot_state": robot})
-    np.testing.assert_allclose(environment.state(), expected["observation.state"][0].numpy(), atol=1e-6)
-    for key, name in zip(CAMERAS, ("image", "image2"), strict=True):
-        np.testing.assert_array_equal(environment.render()[key], expected[f"observation.images.{name}"][0].permute(1, 2, 0).numpy())
-
-
-def test_a_seed_gives_one_initial_state_whatever_happened_before(environment) -> None:
-    states = []
-    for seed in (4, 5, 54):
-        environment.reset(seed)
-        states.append(environment.state())
-        environment.step(np.ones(7, np.float32))
-    assert np.array_equal(states[0], states[2]) and not np.array_equal(states[0], states[1])
+    with contextlib.closing(LiberoEnv(suite, 0, "libero_10", obs_type="pixels_agent_pos", episode_index=initial_state, **size)) as theirs:
+        observations = [theirs.reset(seed=0)[0], *(theirs.step(action)[0] for action in actions)]
+    shown = []
+    for seen in observations:
+        pictures = {f"observation.images.{name}": torch.tensor(p.copy()).permute(2, 0, 1)[None] for name, p in seen["pixels"].items()}
+        sensed = {part: seen["robot_state"][part] for part in ("eef", "gripper")}
+        robot = {part: {name: torch.tensor(value)[None] for name, value in values.items()} for part, values in sensed.items()}
+        shown.append(LiberoProcessorStep().observation({**pictures, "observation.robot_state": robot}))
+    return shown
 
 
 @pytest.mark.parametrize(

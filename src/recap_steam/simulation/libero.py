@@ -33,8 +33,9 @@ class LiberoEnvironment:
             ignore_done=True,  # ours is the only limit
         )
         self._observation: dict[str, np.ndarray] = {}
-        known = self._env.sim.model.camera_names
+        known = list(self._env.sim.model.camera_names)
         if unknown := [name for name in config.cameras.values() if name not in known]:
+            self.close()
             raise UserError(f"environment {config.task_name}: LIBERO has no camera '{unknown[0]}'; it has {', '.join(known)}")
 
     def reset(self, seed: int) -> None:
@@ -74,7 +75,7 @@ class LiberoEnvironment:
 
 @contextlib.contextmanager
 def libero_environments(config: LiberoConfig, count: int) -> Iterator[list[LiberoEnvironment]]:
-    """``count`` environments of one task, each with a renderer of its own; all are closed at the end."""
+    """``count`` environments of one task, closed at the end. Pictures are right only if there is one in the process (``lockstep``)."""
     libero = import_libero(config.assets)
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(LiberoEnvironment(config, libero))) for _ in range(count)]
