@@ -2,6 +2,7 @@
 
 from recap_steam.config import EXPERT, Experiment
 from recap_steam.errors import config_error
+from recap_steam.rounds import of_round
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig
 
 
@@ -13,6 +14,7 @@ def check_simulation(experiment: Experiment) -> None:
     """
     _check_arms(experiment)
     _check_seeds(experiment)
+    _check_seeds_of_rounds(experiment)
 
 
 def _check_arms(experiment: Experiment) -> None:
@@ -40,6 +42,19 @@ def _check_seeds(experiment: Experiment) -> None:
                 raise config_error(
                     key, f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task; move one of the two ranges"
                 )
+
+
+def _check_seeds_of_rounds(experiment: Experiment) -> None:
+    """What a round collects starts from other initial states than whatever else its policy learns from."""
+    for loop, rounds in experiment.rounds.items():
+        names = experiment.policies[of_round(loop, loop, rounds.count)].datasets
+        further = [of_round(rounds.dataset, loop, number) for number in range(2, rounds.count + 1)]
+        runs = {name: experiment.datasets[name].collect for name in names if experiment.datasets[name].collect}
+        for name in further:
+            for other in (other for other in runs if other != name):
+                if _task(experiment, runs[name]) == _task(experiment, runs[other]) and _overlap(runs[name], runs[other]):
+                    spans = f"seeds {_span(runs[name])} of '{name}' overlap those of '{other}', {_span(runs[other])}"
+                    raise config_error(f"rounds.{loop}", f"{spans}, on the same task; move datasets.{other}.collect.seed")
 
 
 def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:
