@@ -5,6 +5,12 @@ SUCCESS = (
     "interval. p: exact McNemar test, two-sided, as computed. A difference is called significant when p is below 0.05 divided by the "
     "number of arms compared with the first. Successes per simulated hour count the time of failures too."
 )
+LEDGER = (
+    "A row a round; round 0 collected the first rollouts. Each further round starts from the same weights as the first and learns from the "
+    "data of all rounds so far, under labels of its own. Solved there: share of the collected episodes that succeeded, with exploration "
+    "noise and with corrections, so no success rate of the policy. Positive, rollouts: over all rollouts that the round learned from. "
+    "Success rates and exact McNemar tests as above, from the same initial states in every round; none of these states is in the data."
+)
 CRITIC = (
     "The time-only and the constant predictor see no image: the training targets by time in the episode, and all of them. A critic that "
     "does not beat the time-only predictor has learned nothing about outcomes that a clock does not know. A critic that is much better on "

@@ -4,6 +4,7 @@ from recap_steam.report import (
     critic_scores,
     ensemble_scores,
     label_tables,
+    ledger,
     notes,
     predicted_returns,
     provenance,
@@ -32,6 +33,7 @@ def sections(findings: Findings) -> list[Section]:
     results = findings.results
     return [
         Section("evaluation", "Evaluation", _evaluation(findings)),
+        Section("rounds", "Rounds", _rounds(findings)),
         Section("critic", "Critic", _value_critics(findings) + _progress_critics(findings)),
         Section("labels", "Labels", _labels(findings) + _diagnostics(results)),
         Section("policies", "Policies", _policies(findings)),
@@ -51,6 +53,12 @@ def _evaluation(findings: Findings) -> list[Block]:
             pairs = verdict.pairs([summary.arm for summary in summaries])
             blocks += _table(tables.pairs_table(pairs), f"{tag}: every pair of arms", folded=True)
     return blocks
+
+
+def _rounds(findings: Findings) -> list[Block]:
+    found = list(ledger.ledgers(findings.results, findings.evaluations, findings.labels))
+    blocks = [Block(heading, table=table) for heading, table in found]
+    return [*blocks, Block(note=notes.LEDGER)] if blocks else []
 
 
 def _value_critics(findings: Findings) -> list[Block]:

@@ -46,11 +46,11 @@ def _success_row(summary: ArmSummary) -> list[str]:
         f"{100 * summary.low:.0f} to {percent(summary.high)}",
         f"{summary.mean_frames:.1f}",
         f"{summary.successes_per_hour:,.0f}",
-        *(["reference", MISSING, MISSING] if test is None else _test_cells(test)),
+        *(["reference", MISSING, MISSING] if test is None else difference_cells(test)),
     ]
 
 
-def _test_cells(test: PairedTest) -> list[str]:
+def difference_cells(test: PairedTest) -> list[str]:
     """Difference in points, its interval, and p."""
     difference = test.difference
     interval = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
@@ -64,7 +64,7 @@ def controls_table(found: list[Comparison]) -> Table:
     for comparison in found:
         treatment, other = comparison.treatment, comparison.other
         solved = [str(int(arm.success.sum())) for arm in (treatment, other)]
-        rows.append([treatment.label, other.label, comparison.what, *solved, *_test_cells(comparison.test)])
+        rows.append([treatment.label, other.label, comparison.what, *solved, *difference_cells(comparison.test)])
     return Table(head, rows)
 
 

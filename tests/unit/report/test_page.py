@@ -137,7 +137,7 @@ def test_what_is_not_computed_yet_is_left_out(here):
     shutil.rmtree(RESULTS / "evaluations")
     shutil.rmtree(RESULTS / "policies")
     page_text = build(small_config(), here / "report")
-    assert sections(page_text) == ["Critic", "Labels", "Data", "Workflow", "Lineage"]
+    assert sections(page_text) == ["Rounds", "Critic", "Labels", "Data", "Workflow", "Lineage"]
 
 
 def test_the_expert_can_be_an_arm(here):
