@@ -31,6 +31,7 @@ REPORT_FILES = {  # what `snakemake --report` calls them: category and name
     "index.html": ("Overview", "the whole report"),
     "summary.txt": None,
     "success.png": ("Evaluation", "success rates"),
+    "guidance.png": ("Evaluation", "success by guidance scale"),
     "critic_evaluation.png": ("Critic", "calibration and success"),
     "predicted_returns.png": ("Critic", "predicted against true return"),
     "critic_training.png": ("Critic", "learning curves"),

@@ -5,6 +5,10 @@ SUCCESS = (
     "interval. p: exact McNemar test, two-sided, as computed. A difference is called significant when p is below 0.05 divided by the "
     "number of arms compared with the first. Successes per simulated hour count the time of failures too."
 )
+GUIDANCE = (
+    "The same weights at several guidance scales; differences are to the least one, p as above and not corrected for how many scales there "
+    "are. The scale that looks best here was chosen on these initial states: evaluate it on others, by another seed, before it is reported."
+)
 LEDGER = (
     "A row a round; round 0 collected the first rollouts. Each further round starts from the same weights as the first and learns from the "
     "data of all rounds so far, under labels of its own. Solved there: share of the collected episodes that succeeded, with exploration "

@@ -3,6 +3,7 @@
 from recap_steam.report import (
     critic_scores,
     ensemble_scores,
+    guidance_sweep,
     label_tables,
     ledger,
     notes,
@@ -52,7 +53,8 @@ def _evaluation(findings: Findings) -> list[Block]:
         if len(summaries) > 2:
             pairs = verdict.pairs([summary.arm for summary in summaries])
             blocks += _table(tables.pairs_table(pairs), f"{tag}: every pair of arms", folded=True)
-    return blocks
+        blocks += _table(guidance_sweep.sweep_table(guidance_sweep.sweep(summaries)), f"{tag}: guidance", notes.GUIDANCE)
+    return blocks + _figure(findings, "guidance.png", "Success rate over guidance scale with 95 % intervals", "Guidance")
 
 
 def _rounds(findings: Findings) -> list[Block]:

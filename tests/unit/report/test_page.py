@@ -31,7 +31,7 @@ from tests.experiments import CAMERA, LOGS, RESULTS, RUN_TIMES, K, config_of, sm
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
     *("success.png", "critic_evaluation.png", "predicted_returns.png", "critic_training.png", "values.png", "ensemble_training.png"),
-    *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png"),
+    *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png", "guidance.png"),
 )
 
 
