@@ -34,3 +34,5 @@ class EvaluationConfig:
     cfgrl_guidance_scale: list[float]
     num_episodes: int
     seed: int
+    stop_below: float | None
+    devices: int

@@ -154,6 +154,8 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.cfgrl_guidance_scale": {"evaluate_policy": 5} | REPORT,
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
+    "evaluations.*.stop_below": {"evaluate_policy": 6} | REPORT,  # the first arm never stops
+    "evaluations.*.devices": NOTHING,
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
     **dict.fromkeys(SITE_KEYS, NOTHING),
 }
@@ -222,6 +224,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "policies.*.model.n_action_steps": 1 if FILLED["policies"]["recap"]["model"]["n_action_steps"] > 1 else 2
     },
     "evaluations.*.environment": {"evaluations.*.environment": "other", "environments.other": OTHER_ENVIRONMENT},
+    "evaluations.*.stop_below": {"evaluations.*.stop_below": 0.01},
     "evaluations.*.policies": {"evaluations.*.policies": EVALUATION_TAG["policies"][::2]},
     "evaluations.*.cfgrl_guidance_scale": {
         "evaluations.*.cfgrl_guidance_scale": [*FILLED["evaluations"][ENTRIES["evaluations"]]["cfgrl_guidance_scale"], 7.5]

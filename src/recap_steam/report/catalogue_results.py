@@ -100,6 +100,7 @@ def _evaluations(results: Results) -> View:
     }
     columns = {"tag": "VARCHAR", "policy": "VARCHAR", "guidance_scale": "DOUBLE"}
     columns |= {"episode": "BIGINT", "seed": "BIGINT", "success": "BOOLEAN", "num_frames": "BIGINT"}
+    columns |= {"seconds": "DOUBLE", "task": "VARCHAR"}
     return View("a row an evaluated episode; guidance_scale is NULL for a policy without indicator", columns, selects)
 
 

@@ -47,7 +47,8 @@ def sections(findings: Findings) -> list[Section]:
 def _evaluation(findings: Findings) -> list[Block]:
     blocks = _figure(findings, "success.png", "Success rate by arm with 95 % intervals", note=notes.SUCCESS)
     for tag, summaries in findings.evaluations.items():
-        blocks.append(Block(tag, table=tables.success_table(summaries)))
+        note = notes.STOPPED if summaries[0].arm.may_stop else ""
+        blocks.append(Block(tag, table=tables.success_table(summaries), note=note))
         one_thing = tables.controls_table(findings.comparisons(tag))
         blocks += _table(one_thing, f"{tag}: arms that differ in one thing", notes.CONTROL)
         if len(summaries) > 2:

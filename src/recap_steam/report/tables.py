@@ -10,7 +10,7 @@ from recap_steam.config import PolicyConfig
 from recap_steam.policy.routing import BRANCHES
 from recap_steam.report.controls import Comparison
 from recap_steam.report.results import LABEL_CONTROLS, Results
-from recap_steam.report.verdict import ArmSummary, Pair, PairedTest, format_p
+from recap_steam.report.verdict import ArmSummary, Pair, PairedTest, format_p, in_common
 
 PROMPTS = {"conditional": "indicator shown", "dropped": "indicator dropped", "": "plain prompt"}
 MISSING = "\N{EN DASH}"
@@ -63,7 +63,7 @@ def controls_table(found: list[Comparison]) -> Table:
     rows = []
     for comparison in found:
         treatment, other = comparison.treatment, comparison.other
-        solved = [str(int(arm.success.sum())) for arm in (treatment, other)]
+        solved = [str(int(outcomes.sum())) for outcomes in in_common(treatment, other)]
         rows.append([treatment.label, other.label, comparison.what, *solved, *difference_cells(comparison.test)])
     return Table(head, rows)
 
