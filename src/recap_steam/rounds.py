@@ -13,11 +13,14 @@ from recap_steam.errors import config_error
 
 @dataclasses.dataclass(frozen=True)
 class RoundsConfig:
-    """``count`` rounds of the policy that names the entry; ``dataset`` holds the rollouts of the first one."""
+    """``count`` rounds of the policy that names the entry; ``dataset`` holds the rollouts of the first one. Further ones are collected from
+    ``seed`` on, with ``cfgrl_guidance_scale``; None: as ``dataset`` says, and from the seeds after its own."""
 
     count: int
     dataset: str
     controls: list[str]
+    cfgrl_guidance_scale: float | None
+    seed: int | None
 
 
 def of_round(name: str, loop: str, number: int) -> str:
@@ -37,7 +40,7 @@ def unroll(filled: dict) -> dict:
     for loop, rounds in filled["rounds"].items():
         _check(filled, loop, rounds)
         for number in range(2, rounds["count"] + 1):
-            _add_dataset(whole, loop, rounds["dataset"], number)
+            _add_dataset(whole, loop, rounds, number)
             for policy in (loop, *rounds["controls"]):
                 _add_policy(whole, loop, rounds["dataset"], policy, number)
             _add_arms(whole["evaluations"], loop, rounds, number)
@@ -72,14 +75,16 @@ def _check_labels(filled: dict, key: str, dataset: str, tag: str | None) -> None
         raise config_error(key, f"labels '{tag}' come from another tool, which has none of further rounds; use labels computed here")
 
 
-def _add_dataset(whole: dict, loop: str, dataset: str, number: int) -> None:
+def _add_dataset(whole: dict, loop: str, rounds: dict, number: int) -> None:
     """What the policy of the round before collects, from initial states that follow those of the rounds before."""
-    first = whole["datasets"][dataset]
-    collect = first["collect"]
-    collector, seed = of_round(loop, loop, number - 1), collect["seed"] + (number - 1) * collect["num_episodes"]
-    path = f"{os.path.normpath(first['path'])}_{loop}_r{number}"
-    entry = first | {"path": path, "collect": collect | {"policy": collector, "seed": seed}}
-    _put(whole, "datasets", of_round(dataset, loop, number), entry)
+    name = rounds["dataset"]
+    first, path = whole["datasets"][name], f"{os.path.normpath(whole['datasets'][name]['path'])}_{loop}_r{number}"
+    collect = first["collect"] | {"policy": of_round(loop, loop, number - 1)}
+    second = collect["seed"] + collect["num_episodes"] if rounds["seed"] is None else rounds["seed"]
+    collect["seed"] = second + (number - 2) * collect["num_episodes"]
+    if rounds["cfgrl_guidance_scale"] is not None:
+        collect["cfgrl_guidance_scale"] = rounds["cfgrl_guidance_scale"]
+    _put(whole, "datasets", of_round(name, loop, number), first | {"path": path, "collect": collect})
 
 
 def _add_policy(whole: dict, loop: str, dataset: str, policy: str, number: int) -> None:

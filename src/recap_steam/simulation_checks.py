@@ -54,7 +54,7 @@ def _check_seeds_of_rounds(experiment: Experiment) -> None:
             for other in (other for other in runs if other != name):
                 if _task(experiment, runs[name]) == _task(experiment, runs[other]) and _overlap(runs[name], runs[other]):
                     spans = f"seeds {_span(runs[name])} of '{name}' overlap those of '{other}', {_span(runs[other])}"
-                    raise config_error(f"rounds.{loop}", f"{spans}, on the same task; move datasets.{other}.collect.seed")
+                    raise config_error(f"rounds.{loop}", f"{spans}, on the same task; set its seed")
 
 
 def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:

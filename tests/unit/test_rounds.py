@@ -42,6 +42,12 @@ def test_every_round_has_a_folder_and_initial_states_of_its_own() -> None:
     assert [entry.collect.seed for entry in collected] == [2000, 2200, 2400]
 
 
+def test_further_rounds_may_be_collected_with_other_guidance_and_from_other_seeds() -> None:
+    datasets = load_experiment(demo(rounds__recap=RECAP | {"cfgrl_guidance_scale": 1.5, "seed": 7000})).datasets
+    collected = [datasets[name].collect for name in ("rollouts", "rollouts_recap_r2", "rollouts_recap_r3")]
+    assert [(collect.cfgrl_guidance_scale, collect.seed) for collect in collected] == [(1.0, 2000), (1.5, 7000), (1.5, 7200)]
+
+
 def test_controls_learn_from_the_data_of_the_round() -> None:
     policies = load_experiment(demo()).policies
     assert policies["filtered_recap_r2"].datasets == policies["recap_r2"].datasets

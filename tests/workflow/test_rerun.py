@@ -163,7 +163,7 @@ NO_CASE = {
     **dict.fromkeys(keys("returns.-.", "imported.sidecar imported.column datasets gamma"), "the demo has none: see test_imports.py"),
     **dict.fromkeys(keys("advantages.-.", "imported.sidecar imported.column datasets"), "the demo has none: see test_imports.py"),
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
-    **dict.fromkeys(keys("rounds.*.", "count dataset controls"), "the demo has none: see test_rounds.py"),
+    **dict.fromkeys(keys("rounds.*.", "count dataset controls cfgrl_guidance_scale seed"), "the demo has none: see test_rounds.py"),
     "environments.*.simulator": "has one legal value",
     "critics.*.method": "an entry of the other method has other keys",
     "critics.+.method": "an entry of the other method has other keys",
