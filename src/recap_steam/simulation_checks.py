@@ -1,6 +1,6 @@
 """What the check of an experiment says of simulation: who acts where, and from which initial states."""
 
-from recap_steam.config import EXPERT, Experiment
+from recap_steam.config import EXPERT, Experiment, ProgressCriticConfig
 from recap_steam.errors import config_error
 from recap_steam.rounds import of_round
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig
@@ -13,6 +13,7 @@ def check_simulation(experiment: Experiment) -> None:
         UserError: naming the key, what is wrong and the remedy.
     """
     _check_arms(experiment)
+    _check_video_critics(experiment)
     _check_seeds(experiment)
     _check_seeds_of_rounds(experiment)
 
@@ -29,6 +30,18 @@ def _check_arms(experiment: Experiment) -> None:
     for tag, evaluation in experiment.evaluations.items():
         if len({f"{scale:g}" for scale in evaluation.cfgrl_guidance_scale}) < len(evaluation.cfgrl_guidance_scale):
             raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
+
+
+def _check_video_critics(experiment: Experiment) -> None:
+    """A critic that is shown beside an evaluation gives every frame a value, and sees what is rendered there."""
+    for tag, evaluation in experiment.evaluations.items():
+        if evaluation.video_critic:
+            key, critic = f"evaluations.{tag}.video_critic", experiment.critics[evaluation.video_critic]
+            camera = f"observation.images.{experiment.environments[evaluation.environment].camera_name}"
+            if isinstance(critic, ProgressCriticConfig):
+                raise config_error(key, f"'{evaluation.video_critic}' judges pairs of frames; name a critic of method recap")
+            if critic.cameras != [camera]:
+                raise config_error(key, f"'{evaluation.video_critic}' needs exactly the camera that is rendered there: {camera}")
 
 
 def _check_seeds(experiment: Experiment) -> None:

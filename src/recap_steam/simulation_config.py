@@ -36,3 +36,4 @@ class EvaluationConfig:
     seed: int
     stop_below: float | None
     devices: int
+    video_critic: str | None

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,10 +27,12 @@ from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors
+from recap_steam.report.evaluation_videos import arm_videos_stage
 from recap_steam.schema import with_defaults
 from recap_steam.simulation.collect import MARKER, collect_stage
 from recap_steam.simulation.evaluate import evaluate_stage
 from tests.e2e.launching import finish, start
+from tests.unit.critics.small import save_small_critics
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 CAMERA = "observation.images.corner2"
@@ -222,6 +225,21 @@ def test_an_arm_stops_where_it_is_told_apart_from_the_first(tmp_path):
     pq.write_table(pa.table({"episode": np.arange(60), "seed": 90 + np.arange(60), "success": np.zeros(60, bool)}), failed)
     evaluate_stage(load_experiment(raw), "paired", "expert", None, None, failed, output)
     assert pq.read_table(output)["episode"].to_pylist() == list(range(25))
+
+
+def test_videos_of_an_arm_show_the_recorded_episodes_with_their_values(policy_dir, tmp_path):
+    critic_dir, _ = save_small_critics(tmp_path / "critics", [CAMERA], [CAMERA], k=2)
+    experiment = load_experiment(document(tmp_path, {"max_episode_steps": 6}) | {"diagnostics": {"num_episodes": 1}})
+    rows, arm = tmp_path / "rows.parquet", ("paired", "p", policy_dir, 2.0)
+    evaluate_stage(experiment, *arm, None, rows)
+    arm_videos_stage(experiment, *arm, critic_dir, rows, tmp_path / "videos")
+    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["episode_000000.mp4"]
+    with av.open(str(tmp_path / "videos/episode_000000.mp4")) as container:
+        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(shown) == 6 and len({frame.tobytes() for frame in shown}) == 6
+    other = load_experiment(document(tmp_path, {"max_episode_steps": 5}))
+    with pytest.raises(UserError, match=r"rows\.parquet: episode 0 runs otherwise than is recorded there"):
+        arm_videos_stage(other, *arm, critic_dir, rows, tmp_path / "others")
 
 
 def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_collection(tmp_path):

@@ -156,6 +156,7 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.seed": EVALUATION,
     "evaluations.*.stop_below": {"evaluate_policy": 6} | REPORT,  # the first arm never stops
     "evaluations.*.devices": NOTHING,
+    "evaluations.*.video_critic": REPORT,  # which says of every key what it is; the videos are a target of their own
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
     **dict.fromkeys(SITE_KEYS, NOTHING),
 }
@@ -224,6 +225,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "policies.*.model.n_action_steps": 1 if FILLED["policies"]["recap"]["model"]["n_action_steps"] > 1 else 2
     },
     "evaluations.*.environment": {"evaluations.*.environment": "other", "environments.other": OTHER_ENVIRONMENT},
+    "evaluations.*.video_critic": {"evaluations.*.video_critic": "value"},
     "evaluations.*.stop_below": {"evaluations.*.stop_below": 0.01},
     "evaluations.*.policies": {"evaluations.*.policies": EVALUATION_TAG["policies"][::2]},
     "evaluations.*.cfgrl_guidance_scale": {

@@ -108,6 +108,16 @@ def chosen_videos(tag, dataset):
     return files
 
 
+def arm_videos():
+    """Folders of videos of every arm of the evaluations that name a critic for them."""
+    return [
+        f"{RESULTS}/evaluation_videos/{tag}/{arm_name(*arm)}"
+        for tag, config in EXPERIMENT.evaluations.items()
+        if config.video_critic
+        for arm in evaluation_arms(EXPERIMENT, tag)
+    ]
+
+
 def reported(folder, files):
     """Outputs with what `snakemake --report` says of them; captions lie in workflow/report."""
 

@@ -273,11 +273,21 @@ def first_arm(wildcards):
 def arm_slice(wildcards):
     """An evaluation as if it were of this one policy, so that a new policy or guidance scale only adds arms, and the first never stops."""
     evaluation = RAW["evaluations"][wildcards.tag]
-    kept = {key: value for key, value in evaluation.items() if key not in ("cfgrl_guidance_scale", "devices")}
+    kept = {key: value for key, value in evaluation.items() if key not in ("cfgrl_guidance_scale", "devices", "video_critic")}
     stop_below = kept["stop_below"] if first_arm(wildcards) else None
     return slice_json(
         evaluations={wildcards.tag: {**kept, "policies": [wildcards.policy], "stop_below": stop_below}},
         environments=entries("environments", evaluation["environment"]),
+    )
+
+
+def arm_videos_slice(wildcards):
+    """What an arm's episodes are run again from, and how many."""
+    evaluation = RAW["evaluations"][wildcards.tag]
+    return slice_json(
+        evaluations={wildcards.tag: {key: evaluation[key] for key in ("environment", "num_episodes", "seed")}},
+        environments=entries("environments", evaluation["environment"]),
+        diagnostics={"num_episodes": RAW["diagnostics"]["num_episodes"]},
     )
 
 
