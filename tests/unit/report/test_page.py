@@ -163,6 +163,18 @@ def test_arms_on_other_initial_states_are_refused(here):
     assert not (here / "report/index.html").exists()
 
 
+def test_an_arm_that_stopped_early_has_a_part_of_the_states_where_arms_may_stop(here):
+    path = RESULTS / "evaluations/paired/recap_w2.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 25), path)
+    with pytest.raises(UserError, match="recap, guidance 2 and start were run on different initial states"):
+        Results(load_experiment(small_config()), RESULTS).arms("paired")
+    config = small_config()
+    config["evaluations"]["paired"]["stop_below"] = 0.01
+    arms = {arm.label: arm for arm in Results(load_experiment(config), RESULTS).arms("paired")}
+    assert len(arms["recap, guidance 2"].success) == 25 and len(arms["start"].success) == 50
+    assert all(arm.may_stop for arm in arms.values())
+
+
 def test_changed_dataset_is_refused(here):
     for folder in ("data", "meta/episodes"):
         (path,) = (here / "data/rollouts" / folder).rglob("*.parquet")
