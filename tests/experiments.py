@@ -66,6 +66,7 @@ def config_of(critic: str) -> dict:
     left = config["advantages"].keys() | {None}
     config["policies"] = {tag: policy for tag, policy in config["policies"].items() if policy.get("advantage_tag") in left}
     config["evaluations"]["paired"]["policies"] = list(config["policies"])
+    config["rounds"] = {{"value": "recap", "progress": "steam"}[critic]: config["rounds"]["recap"]}
     if critic == "progress":
         config["returns"] = {}
     return config
@@ -75,12 +76,14 @@ def small_config() -> dict:
     datasets = {"demonstrations": "sft", "rollouts": "rollout", "heldout": "rollout"}
     policy = {**TRAINING, "model": {"image_size": 16, "small": {}}}
     labels = {"critic": "value", "datasets": ["demonstrations", "rollouts"], "advantage_lookahead_step": 5}
+    collect = {"collect": {"environment": "drawer", "policy": "start", "num_episodes": 30, "seed": 0}}
     return {
         "experiment": "small",
         "diagnostics": {"num_episodes": 1},
         "environments": {"drawer": {"task": "drawer-open-v3", "prompt": "open the drawer"}},
         "datasets": {
             name: {"path": f"data/{name}", "type": kind, "split": "eval" if name == "heldout" else "train"}
+            | (collect if name == "rollouts" else {})
             for name, kind in datasets.items()
         },
         "returns": {"fail40": {"failure_reward": -40}},
@@ -128,6 +131,7 @@ def small_config() -> dict:
                 "seed": 9000,
             }
         },
+        "rounds": {"recap": {"count": 1, "dataset": "rollouts"}},
     }
 
 
@@ -304,9 +308,13 @@ def write_evaluation() -> None:
     difficulty = np.random.default_rng(3).random(50)
     for number, (arm, strength) in enumerate(STRENGTHS.items()):
         success = difficulty + np.random.default_rng(number).normal(0, 0.1, 50) < strength
-        columns = {"episode": np.arange(50), "seed": 9000 + np.arange(50), "success": success, "num_frames": np.where(success, 24, 40)}
-        table = pa.table(columns).replace_schema_metadata({"recap_steam": lineage("evaluate_policy", "paired").to_json()})
-        pq.write_table(table, folder / f"{arm}.parquet")
+        write_arm(folder / f"{arm}.parquet", success)
+
+
+def write_arm(path: Path, success: np.ndarray) -> None:
+    """An arm's outcomes (50,) bool."""
+    columns = {"episode": np.arange(50), "seed": 9000 + np.arange(50), "success": success, "num_frames": np.where(success, 24, 40)}
+    pq.write_table(pa.table(columns).replace_schema_metadata({"recap_steam": lineage("evaluate_policy", "paired").to_json()}), path)
 
 
 def write_records() -> None:

@@ -21,6 +21,7 @@ from recap_steam.label_config import (
 )
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
+from recap_steam.rounds import RoundsConfig, unroll
 from recap_steam.schema import with_defaults
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig, LiberoConfig, MetaWorldConfig
 
@@ -150,6 +151,7 @@ class Experiment:
     advantages: dict[str, AdvantagesConfig | SteamAdvantagesConfig | ImportedAdvantagesConfig]
     policies: dict[str, PolicyConfig]
     evaluations: dict[str, EvaluationConfig]
+    rounds: dict[str, RoundsConfig]
     diagnostics: DiagnosticsConfig
     accelerator: str | None
     accelerator_model: str | None
@@ -163,9 +165,14 @@ class Experiment:
         return {tag: labels for tag, labels in self.advantages.items() if not isinstance(labels, ImportedAdvantagesConfig)}
 
 
+def whole_experiment(raw: dict) -> dict:
+    """Validate the experiment ``raw`` and return it with all defaults and the entries of all rounds; ``raw`` is not changed."""
+    return unroll(with_defaults(raw))
+
+
 def load_experiment(raw: dict) -> Experiment:
-    """Validate the experiment ``raw``, fill in defaults and return it as typed objects; ``raw`` is not changed."""
-    return build(Experiment, with_defaults(raw))
+    """Return the experiment ``raw``, validated and whole, as typed objects; ``raw`` is not changed."""
+    return build(Experiment, whole_experiment(raw))
 
 
 def load_slice(*slices: dict) -> Experiment:

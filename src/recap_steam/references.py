@@ -121,6 +121,7 @@ def _references(experiment: Experiment) -> Iterator[tuple[str, str, Iterable[str
     for tag, evaluation in experiment.evaluations.items():
         yield f"evaluations.{tag}.environment", "environments", [evaluation.environment]
         yield f"evaluations.{tag}.policies", "policies", evaluation.policies
+        yield f"evaluations.{tag}.video_critic", "critics", [evaluation.video_critic] if evaluation.video_critic else []
 
 
 def _check_paths(experiment: Experiment) -> None:

@@ -1,7 +1,8 @@
 """What the check of an experiment says of simulation: who acts where, and from which initial states."""
 
-from recap_steam.config import EXPERT, Experiment
+from recap_steam.config import EXPERT, Experiment, ProgressCriticConfig
 from recap_steam.errors import config_error
+from recap_steam.rounds import of_round
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig
 
 
@@ -12,7 +13,9 @@ def check_simulation(experiment: Experiment) -> None:
         UserError: naming the key, what is wrong and the remedy.
     """
     _check_arms(experiment)
+    _check_video_critics(experiment)
     _check_seeds(experiment)
+    _check_seeds_of_rounds(experiment)
 
 
 def _check_arms(experiment: Experiment) -> None:
@@ -34,6 +37,19 @@ def _check_arms(experiment: Experiment) -> None:
             raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
 
 
+def _check_video_critics(experiment: Experiment) -> None:
+    """A critic that is shown beside an evaluation gives every frame a value, and sees what is rendered there."""
+    for tag, evaluation in experiment.evaluations.items():
+        if evaluation.video_critic:
+            key, critic = f"evaluations.{tag}.video_critic", experiment.critics[evaluation.video_critic]
+            rendered = experiment.environments[evaluation.environment].camera_keys
+            if isinstance(critic, ProgressCriticConfig):
+                raise config_error(key, f"'{evaluation.video_critic}' judges pairs of frames; name a critic of method recap")
+            if sorted(critic.cameras) != sorted(rendered):
+                cameras = "camera that is" if len(rendered) == 1 else "cameras that are"
+                raise config_error(key, f"'{evaluation.video_critic}' needs exactly the {cameras} rendered there: {', '.join(rendered)}")
+
+
 def _check_seeds(experiment: Experiment) -> None:
     """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i; where there are
     only a few recorded states, the one at that number modulo theirs)."""
@@ -47,6 +63,19 @@ def _check_seeds(experiment: Experiment) -> None:
                 few = f" (its {states} initial states are chosen by seed modulo {states})" if states else ""
                 problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task{few}"
                 raise config_error(key, f"{problem}; move one of the two ranges")
+
+
+def _check_seeds_of_rounds(experiment: Experiment) -> None:
+    """What a round collects has other seeds than whatever else its policy learns from; recorded states may come again, with other noise."""
+    for loop, rounds in experiment.rounds.items():
+        names = experiment.policies[of_round(loop, loop, rounds.count)].datasets
+        further = [of_round(rounds.dataset, loop, number) for number in range(2, rounds.count + 1)]
+        runs = {name: experiment.datasets[name].collect for name in names if experiment.datasets[name].collect}
+        for name in further:
+            for other in (other for other in runs if other != name):
+                if _task(experiment, runs[name]) == _task(experiment, runs[other]) and _overlap(runs[name], runs[other], None):
+                    spans = f"seeds {_span(runs[name])} of '{name}' overlap those of '{other}', {_span(runs[other])}"
+                    raise config_error(f"rounds.{loop}", f"{spans}, on the same task; set its seed")
 
 
 def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tuple[str, str]:

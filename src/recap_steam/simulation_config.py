@@ -112,3 +112,6 @@ class EvaluationConfig:
     num_episodes: int
     seed: int
     through_server: bool
+    stop_below: float | None
+    devices: int
+    video_critic: str | None

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import av
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -25,9 +27,12 @@ from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors
+from recap_steam.report.evaluation_videos import arm_videos_stage
 from recap_steam.schema import with_defaults
 from recap_steam.simulation.collect import MARKER, collect_stage
 from recap_steam.simulation.evaluate import evaluate_stage
+from tests.e2e.launching import finish, start
+from tests.unit.critics.small import save_small_critics
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 CAMERA = "observation.images.corner2"
@@ -61,7 +66,7 @@ def collect(path: Path, policy_dir: Path | None = None, **changes) -> Path:
 
 
 def evaluate(output: Path, policy: str, policy_dir: Path | None = None, guidance_scale: float | None = None, **environment) -> Path:
-    evaluate_stage(load_experiment(document(output, environment)), "paired", policy, policy_dir, guidance_scale, output)
+    evaluate_stage(load_experiment(document(output, environment)), "paired", policy, policy_dir, guidance_scale, None, output)
     return output
 
 
@@ -190,7 +195,8 @@ def test_arms_of_an_evaluation_are_paired_and_reproducible(policy_dir, tmp_path)
     again = evaluate(tmp_path / "again.parquet", "p", policy_dir, 3.0)
     assert again.read_bytes() == arms[1].read_bytes()
     tables = [pq.read_table(arm) for arm in arms]
-    assert tables[0].column_names == ["episode", "seed", "success", "num_frames"]
+    assert tables[0].column_names == ["episode", "seed", "success", "num_frames", "seconds", "task"]
+    assert tables[0]["seconds"].to_pylist() == [frames / 16 for frames in tables[0]["num_frames"].to_pylist()]
     assert all(table["seed"].to_pylist() == [90, 91] for table in tables)
     lineage = Lineage.from_json(tables[1].schema.metadata[METADATA_KEY], path=arms[1])
     assert lineage.parameters["cfgrl_guidance_scale"] == 3.0 and lineage.parameters["environment"]["task"] == "drawer-open-v3"
@@ -200,11 +206,50 @@ def test_arms_of_an_evaluation_are_paired_and_reproducible(policy_dir, tmp_path)
 def test_through_its_server_a_policy_meets_the_same_episodes(policy_dir, tmp_path):
     raw = document(tmp_path)
     raw["evaluations"]["paired"]["through_server"] = True
-    evaluate_stage(load_experiment(raw), "paired", "p", policy_dir, 3.0, tmp_path / "served.parquet")
+    evaluate_stage(load_experiment(raw), "paired", "p", policy_dir, 3.0, None, tmp_path / "served.parquet")
     served = pq.read_table(tmp_path / "served.parquet")
     assert served.to_pylist() == pq.read_table(evaluate(tmp_path / "here.parquet", "p", policy_dir, 3.0)).to_pylist()
     lineage = Lineage.from_json(served.schema.metadata[METADATA_KEY], path=tmp_path)
     assert lineage.parameters["through_server"] is True
+
+
+def test_any_number_of_processes_gives_the_same_episodes(policy_dir, tmp_path):
+    """Of 55 episodes, one process runs three batches, two run two and one, and of four the last has nothing to do."""
+    raw = document(tmp_path, {"max_episode_steps": 3})
+    raw["evaluations"]["paired"]["num_episodes"] = 55
+    options = ["--config", json.dumps(with_defaults(raw)), "--evaluation", "paired", "--policy", "p", "--policy-dir", policy_dir]
+    outputs = []
+    for processes in (1, 2, 4):
+        outputs.append(tmp_path / f"{processes}.parquet")
+        arguments = [*options, "--guidance-scale", 2.0, "--output", outputs[-1]]
+        assert "55/55 episodes" in finish(start(SCRIPTS / "evaluate_policy.py", arguments, processes))
+    assert len({output.read_bytes() for output in outputs}) == 1
+    assert pq.read_table(outputs[0])["episode"].to_pylist() == list(range(55))
+
+
+def test_an_arm_stops_where_it_is_told_apart_from_the_first(tmp_path):
+    """The expert against a first arm that always failed: at the first look, after 25 episodes."""
+    raw = document(tmp_path, {"max_episode_steps": 40})
+    raw["evaluations"]["paired"] |= {"num_episodes": 60, "stop_below": 0.01}
+    failed, output = tmp_path / "failed.parquet", tmp_path / "expert.parquet"
+    pq.write_table(pa.table({"episode": np.arange(60), "seed": 90 + np.arange(60), "success": np.zeros(60, bool)}), failed)
+    evaluate_stage(load_experiment(raw), "paired", "expert", None, None, failed, output)
+    assert pq.read_table(output)["episode"].to_pylist() == list(range(25))
+
+
+def test_videos_of_an_arm_show_the_recorded_episodes_with_their_values(policy_dir, tmp_path):
+    critic_dir, _ = save_small_critics(tmp_path / "critics", [CAMERA], [CAMERA], k=2)
+    experiment = load_experiment(document(tmp_path, {"max_episode_steps": 6}) | {"diagnostics": {"num_episodes": 1}})
+    rows, arm = tmp_path / "rows.parquet", ("paired", "p", policy_dir, 2.0)
+    evaluate_stage(experiment, *arm, None, rows)
+    arm_videos_stage(experiment, *arm, critic_dir, rows, tmp_path / "videos")
+    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["episode_000000.mp4"]
+    with av.open(str(tmp_path / "videos/episode_000000.mp4")) as container:
+        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(shown) == 6 and len({frame.tobytes() for frame in shown}) == 6
+    other = load_experiment(document(tmp_path, {"max_episode_steps": 5}))
+    with pytest.raises(UserError, match=r"rows\.parquet: episode 0 runs otherwise than is recorded there"):
+        arm_videos_stage(other, *arm, critic_dir, rows, tmp_path / "others")
 
 
 def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_collection(tmp_path):

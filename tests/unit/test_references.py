@@ -54,6 +54,7 @@ GOOD = {
         "evaluations.paired.environment": "other",
         "evaluations.paired.seed": 2000,
     },
+    "a critic beside an evaluation": {"evaluations.paired.video_critic": "value"},
     "seeds may touch": {"evaluations.paired.seed": 3030},
     "recorded initial states, shared out": KITCHEN,
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
@@ -362,6 +363,14 @@ BAD = {
 
 
 BAD |= {
+    "an ensemble beside an evaluation": (
+        {"evaluations.paired.video_critic": "progress"},
+        "evaluations.paired.video_critic: 'progress' judges pairs of frames; name a critic of method recap",
+    ),
+    "a critic of another camera beside an evaluation": (
+        {"evaluations.paired.video_critic": "value", "critics.value.cameras": ["observation.images.wrist"]},
+        f"evaluations.paired.video_critic: 'value' needs exactly the camera that is rendered there: {CAMERA}",
+    ),
     "labels of values by scores": (
         {"advantages.n5_q30.critic": "progress"},
         "advantages.n5_q30: its critic 'progress' has method steam; set label_mode (threshold or quantile), or name another critic",

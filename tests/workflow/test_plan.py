@@ -67,7 +67,8 @@ def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
 
 def test_every_command_fits_its_script(tree: Tree) -> None:
     """Every option that a rule passes exists in its script, every required one is passed, and slices are parts of experiments."""
-    status, output = tree.snakemake("-n", "-p", "datasets", "mixture", "publish_stats", "videos", VIDEO, "all")
+    file = tree.experiment("everything", demo_with({"evaluations.paired.video_critic": "value", "evaluations.paired.stop_below": 0.01}))
+    status, output = tree.snakemake("-n", "-p", "datasets", "mixture", "publish_stats", "videos", VIDEO, "all", "--configfile", file)
     assert status == 0, output
     commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]
     scripts = {path.name for path in (REPOSITORY / "workflow/scripts").glob("*.py")} - FOR_USERS - NOT_IN_THE_DEMO
@@ -173,3 +174,18 @@ def options(script: str) -> tuple[set[str], set[str]]:
             needed = any(keyword.arg == "required" and keyword.value.value for keyword in node.keywords)
             (required if needed else optional).add(node.args[0].value)
     return required, optional
+
+
+def test_videos_of_arms_are_made_where_an_evaluation_names_a_critic(tree: Tree) -> None:
+    folder = "results/demo/evaluation_videos/paired"
+    file = tree.experiment("with_videos", demo_with({"evaluations.paired.video_critic": "value", "evaluations.paired.devices": 2}))
+    status, output = tree.snakemake("-n", "-p", f"{folder}/start_plain", f"{folder}/recap_w1.5", "--configfile", file)
+    assert status == 0, output
+    lines = [shlex.split(line) for line in output.splitlines() if "scripts/render_arm.py " in line and "python " in line]
+    given = {command[command.index("--output-dir") + 1]: command for command in lines}
+    assert set(given) == {f"{folder}/start_plain", f"{folder}/recap_w1.5"}
+    for folder, command in given.items():
+        assert command[command.index("--critic-dir") + 1] == "results/demo/critics/value"
+        assert ("--guidance-scale" in command) == folder.endswith("w1.5")
+    evaluated = [shlex.split(line) for line in output.splitlines() if "scripts/evaluate_policy.py " in line and "python " in line]
+    assert {command[command.index("--devices") + 1] for command in evaluated} == {"2"}

@@ -156,6 +156,9 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.num_episodes": EVALUATION,
     "evaluations.*.seed": EVALUATION,
     "evaluations.*.through_server": EVALUATION,
+    "evaluations.*.stop_below": {"evaluate_policy": 6} | REPORT,  # the first arm never stops
+    "evaluations.*.devices": NOTHING,
+    "evaluations.*.video_critic": REPORT,  # which says of every key what it is; the videos are a target of their own
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
     **dict.fromkeys(SITE_KEYS, NOTHING),
 }
@@ -165,6 +168,7 @@ NO_CASE = {
     "camera_maps.*.*": "the demo has none: see the cases of MAPS",
     **dict.fromkeys(["environments.*.simulator", *LIBERO_KEYS], "the demo has none: an entry of the other simulator has other keys"),
     **dict.fromkeys(keys("datasets.*.download.", "repo_id revision folder num_episodes num_successes"), "no job of the demo reads them"),
+    **dict.fromkeys(keys("rounds.*.", "count dataset controls cfgrl_guidance_scale seed"), "the demo has none: see test_rounds.py"),
     "critics.*.method": "an entry of the other method has other keys",
     "critics.+.method": "an entry of the other method has other keys",
     "policies.*.cameras": "must be the environment's camera: changed with environments.*.camera_name",
@@ -224,6 +228,8 @@ CHANGES: dict[str, dict[str, Any]] = {
         "policies.*.model.n_action_steps": 1 if FILLED["policies"]["recap"]["model"]["n_action_steps"] > 1 else 2
     },
     "evaluations.*.environment": {"evaluations.*.environment": "other", "environments.other": OTHER_ENVIRONMENT},
+    "evaluations.*.video_critic": {"evaluations.*.video_critic": "value"},
+    "evaluations.*.stop_below": {"evaluations.*.stop_below": 0.01},
     "evaluations.*.policies": {"evaluations.*.policies": EVALUATION_TAG["policies"][::2]},
     "evaluations.*.cfgrl_guidance_scale": {
         "evaluations.*.cfgrl_guidance_scale": [*FILLED["evaluations"][ENTRIES["evaluations"]]["cfgrl_guidance_scale"], 7.5]

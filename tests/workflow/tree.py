@@ -92,7 +92,7 @@ class Tree:
         for name, *_ in rows[1:]:
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch() if path.suffix else path.mkdir()
+            path.touch() if path.suffix else path.mkdir(exist_ok=True)
         status, output = self.snakemake(*arguments, "--touch", "--forceall")
         assert status == 0, output
 

@@ -16,18 +16,19 @@ from recap_steam.config import (
     evaluation_arms,
     load_experiment,
     meta_folder,
+    whole_experiment,
 )
 from recap_steam.errors import UserError
 from recap_steam.lineage import code_digest, digest_listing
 from recap_steam.model_config import weight_folders
 from recap_steam.references import all_datasets, cached_cameras, check_references, labelled_datasets, returns_datasets, value_datasets
-from recap_steam.schema import refuse_duplicate_keys, with_defaults
+from recap_steam.schema import refuse_duplicate_keys
 from recap_steam.steam_checks import member_source
 
 try:
     for file in workflow.configfiles:
         refuse_duplicate_keys(file)
-    RAW = with_defaults(config)
+    RAW = whole_experiment(config)
     EXPERIMENT = load_experiment(RAW)
     check_references(EXPERIMENT)
 except UserError as error:

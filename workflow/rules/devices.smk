@@ -5,8 +5,8 @@ from recap_steam.accelerators import resources as cluster_resources
 
 def devices_of(section, wildcards):
     """Devices and nodes that the entry of a job's tag asks for; without a section, one."""
-    entry = RAW[section][wildcards.tag] if section else {"devices": 1, "nodes": 1}
-    return {key: entry[key] for key in ("devices", "nodes")}
+    entry = RAW[section][wildcards.tag] if section else {}
+    return {key: entry.get(key, 1) for key in ("devices", "nodes")}
 
 
 def device_threads(section=None):

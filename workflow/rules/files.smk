@@ -31,6 +31,7 @@ REPORT_FILES = {  # what `snakemake --report` calls them: category and name
     "index.html": ("Overview", "the whole report"),
     "summary.txt": None,
     "success.png": ("Evaluation", "success rates"),
+    "guidance.png": ("Evaluation", "success by guidance scale"),
     "critic_evaluation.png": ("Critic", "calibration and success"),
     "predicted_returns.png": ("Critic", "predicted against true return"),
     "critic_training.png": ("Critic", "learning curves"),
@@ -105,6 +106,16 @@ def chosen_videos(tag, dataset):
             return [f"{RESULTS}/videos/{tag}/{dataset}/episode_{episode:06d}.mp4" for episode in json.load(file)]
 
     return files
+
+
+def arm_videos():
+    """Folders of videos of every arm of the evaluations that name a critic for them."""
+    return [
+        f"{RESULTS}/evaluation_videos/{tag}/{arm_name(*arm)}"
+        for tag, config in EXPERIMENT.evaluations.items()
+        if config.video_critic
+        for arm in evaluation_arms(EXPERIMENT, tag)
+    ]
 
 
 def reported(folder, files):

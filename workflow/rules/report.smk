@@ -5,6 +5,7 @@ Writes   <results>/rule_graph.dot                  Snakemake's own rule graph of
          <results>/diagnostics/{tag}/{dataset}/    figures, numbers and single episodes
          <results>/videos/{dataset}.json           which episodes the target videos shows
          <results>/videos/{tag}/{dataset}/         single episodes, those or any other by name
+         <results>/evaluation_videos/{tag}/{policy}_{arm}/    the first episodes of an arm
          <results>/report/
 """
 
@@ -80,12 +81,42 @@ rule render_video:
         " --episodes {input.episodes} --threshold {input.threshold} --output {output} > {log} 2>&1"
 
 
+rule render_arm:
+    input:
+        lambda wildcards: policy_weights(wildcards.policy),
+        script="workflow/scripts/render_arm.py",
+        critic=lambda wildcards: f"{RESULTS}/critics/{EXPERIMENT.evaluations[wildcards.tag].video_critic}/model.safetensors",
+        rows="<results>/evaluations/{tag}/{policy}_{arm}.parquet",
+    output:
+        directory("<results>/evaluation_videos/{tag}/{policy}_{arm}"),
+    log:
+        "<logs>/render_arm/{tag}/{policy}_{arm}.log",
+    conda:
+        "../../envs/environment.yaml"
+    threads: device_threads()
+    resources:
+        **device_resources(),
+        runtime=120,
+    params:
+        config=arm_videos_slice,
+        guidance=guidance,
+        code=code_of("render_arm"),
+        policy=lambda wildcards: policy_folder(wildcards.policy),
+        critic=lambda wildcards, input: os.path.dirname(input.critic),
+    message:
+        "Render the first episodes of the policy {wildcards.policy} ({wildcards.arm}) in {wildcards.tag}"
+    shell:
+        launch() + " {input.script} --config {params.config:q} --evaluation {wildcards.tag} --policy {wildcards.policy}"
+        " {params.policy:q} {params.guidance:q} --critic-dir {params.critic} --rows {input.rows} --output-dir {output} > {log} 2>&1"
+
+
 rule videos:
     input:
         rules.advantages.input,
+        arm_videos(),
         [chosen_videos(tag, dataset) for tag, config in EXPERIMENT.judged_labels.items() for dataset in config.datasets],
     message:
-        "Videos of some episodes of every labelled dataset"
+        "Videos of some episodes of every labelled dataset, and of every arm of evaluations that name a critic for them"
 
 
 rule draw_rule_graph:

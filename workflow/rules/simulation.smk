@@ -38,6 +38,7 @@ rule collect_dataset:
 rule evaluate_policy:
     input:
         lambda wildcards: policy_weights(wildcards.policy),
+        first_arm,
         script="workflow/scripts/evaluate_policy.py",
     output:
         "<results>/evaluations/{tag}/{policy}_{arm}.parquet",
@@ -47,20 +48,21 @@ rule evaluate_policy:
         "<logs>/evaluate_policy/{tag}/{policy}_{arm}.tsv"
     conda:
         "../../envs/environment.yaml"
-    threads: device_threads()
+    threads: device_threads("evaluations")
     resources:
-        **device_resources(),
+        **device_resources("evaluations"),
         runtime=480,
     params:
         config=arm_slice,
         guidance=guidance,
+        reference=lambda wildcards: [argument for file in first_arm(wildcards) for argument in ("--reference", file)],
         code=code_of("evaluate_policy"),
         policy=lambda wildcards: policy_folder(wildcards.policy),
     message:
         "Evaluate the policy {wildcards.policy} ({wildcards.arm}) in {wildcards.tag}"
     shell:
         launch() + " {input.script} --config {params.config:q} --evaluation {wildcards.tag} --policy {wildcards.policy}"
-        " {params.policy:q} {params.guidance:q} --output {output} > {log} 2>&1"
+        " {params.policy:q} {params.guidance:q} {params.reference:q} --output {output} > {log} 2>&1"
 
 
 rule evaluations:

@@ -267,13 +267,31 @@ def collect_slice(wildcards):
     )
 
 
+def first_arm(wildcards):
+    """What an arm is compared with while it runs, if it may stop early; nothing for the first arm itself."""
+    first = arm_files(wildcards.tag)[0]
+    mine = f"{RESULTS}/evaluations/{wildcards.tag}/{wildcards.policy}_{wildcards.arm}.parquet"
+    return [] if EXPERIMENT.evaluations[wildcards.tag].stop_below is None or mine == first else [first]
+
+
 def arm_slice(wildcards):
-    """An evaluation as if it were of this one policy, so that a new policy or guidance scale only adds arms."""
+    """An evaluation as if it were of this one policy, so that a new policy or guidance scale only adds arms, and the first never stops."""
     evaluation = RAW["evaluations"][wildcards.tag]
-    kept = {key: value for key, value in evaluation.items() if key != "cfgrl_guidance_scale"}
+    kept = {key: value for key, value in evaluation.items() if key not in ("cfgrl_guidance_scale", "devices", "video_critic")}
+    stop_below = kept["stop_below"] if first_arm(wildcards) else None
     return slice_json(
-        evaluations={wildcards.tag: {**kept, "policies": [wildcards.policy]}},
+        evaluations={wildcards.tag: {**kept, "policies": [wildcards.policy], "stop_below": stop_below}},
         environments=entries("environments", evaluation["environment"]),
+    )
+
+
+def arm_videos_slice(wildcards):
+    """What an arm's episodes are run again from, and how many."""
+    evaluation = RAW["evaluations"][wildcards.tag]
+    return slice_json(
+        evaluations={wildcards.tag: {key: evaluation[key] for key in ("environment", "num_episodes", "seed", "through_server")}},
+        environments=entries("environments", evaluation["environment"]),
+        diagnostics={"num_episodes": RAW["diagnostics"]["num_episodes"]},
     )
 
 
@@ -286,7 +304,7 @@ def guidance(wildcards):
 def report_slice():
     """The whole experiment, except how and where it is computed."""
     kept = {key: value for key, value in RAW.items() if key not in SITE_KEYS}
-    for section in ("critics", "policies"):
+    for section in ("critics", "policies", "evaluations"):
         kept[section] = {
             tag: {key: value for key, value in entry.items() if key not in EXECUTION_KEYS} for tag, entry in RAW[section].items()
         }

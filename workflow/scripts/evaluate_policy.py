@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--policy", required=True, help="tag of the policy")
     parser.add_argument("--policy-dir", type=Path, help="folder of the policy; absent for the scripted expert")
     parser.add_argument("--guidance-scale", type=float, help="guidance of an advantage-conditioned policy; absent for plain imitation")
+    parser.add_argument("--reference", type=Path, help="rows of the first arm; stop as soon as this one is told apart from it")
     parser.add_argument("--output", type=Path, required=True, help="Parquet file, one row an episode")
     arguments = parser.parse_args()
     evaluate_stage(
@@ -24,6 +25,7 @@ def main() -> None:
         arguments.policy,
         arguments.policy_dir,
         arguments.guidance_scale,
+        arguments.reference,
         arguments.output,
     )
 

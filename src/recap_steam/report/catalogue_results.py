@@ -4,6 +4,7 @@ from pathlib import Path
 
 from recap_steam.config import meta_folder
 from recap_steam.report.catalogue_data import index_files
+from recap_steam.report.catalogue_ledger import ledger_view
 from recap_steam.report.catalogue_sql import View, parquet, record, text
 from recap_steam.report.results import Results
 
@@ -16,6 +17,7 @@ def result_views(results: Results) -> dict[str, View]:
         "critic_evaluations": _critic_evaluations(results),
         "metrics": _metrics(results),
         "evaluations": _evaluations(results),
+        "ledger": ledger_view(results),
         "run_times": _run_times(results),
         "lineage": _lineage(results),
     }
@@ -98,6 +100,7 @@ def _evaluations(results: Results) -> View:
     }
     columns = {"tag": "VARCHAR", "policy": "VARCHAR", "guidance_scale": "DOUBLE"}
     columns |= {"episode": "BIGINT", "seed": "BIGINT", "success": "BOOLEAN", "num_frames": "BIGINT"}
+    columns |= {"seconds": "DOUBLE", "task": "VARCHAR"}
     return View("a row an evaluated episode; guidance_scale is NULL for a policy without indicator", columns, selects)
 
 

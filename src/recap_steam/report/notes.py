@@ -5,6 +5,22 @@ SUCCESS = (
     "interval. p: exact McNemar test, two-sided, as computed. A difference is called significant when p is below 0.05 divided by the "
     "number of arms compared with the first. Successes per simulated hour count the time of failures too."
 )
+GUIDANCE = (
+    "The same weights at several guidance scales; differences are to the least one, p as above and not corrected for how many scales there "
+    "are. The scale that looks best here was chosen on these initial states: evaluate it on others, by another seed, before it is reported."
+)
+LEDGER = (
+    "A row a round; round 0 collected the first rollouts. Each further round starts from the same weights as the first and learns from the "
+    "data of all rounds so far, under labels of its own. Solved there: share of the collected episodes that succeeded, with exploration "
+    "noise and with corrections, so no success rate of the policy. Positive, rollouts: over all rollouts that the round learned from. "
+    "Success rates and exact McNemar tests as above, from the same initial states in every round; none of these states is in the data."
+)
+STOPPED = (
+    "Arms here may stop early, as soon as they are told apart from the first. Two arms are compared on the initial states that both saw, "
+    "and p is the always-valid one, which looking often does not make too small: 1 over the greatest likelihood ratio so far of the states "
+    "that one arm alone solved, any share against one half (uniform prior). Stopping at a difference makes success rates and differences "
+    "of arms that stopped look somewhat larger than they are, and their intervals are those of a fixed number of episodes."
+)
 CRITIC = (
     "The time-only and the constant predictor see no image: the training targets by time in the episode, and all of them. A critic that "
     "does not beat the time-only predictor has learned nothing about outcomes that a clock does not know. A critic that is much better on "

@@ -11,6 +11,7 @@ from recap_steam.report import (
     controls,
     critic_scores,
     figures,
+    guidance_sweep,
     label_figures,
     label_tables,
     label_warnings,
@@ -80,12 +81,18 @@ def _verdict(findings: Findings, tag: str) -> list[str]:
     return verdict.sentences(tag, findings.evaluations[tag]) + controls.sentences(tag, findings.comparisons(tag))
 
 
+def _sweeps(evaluations: dict[str, list[ArmSummary]]) -> dict[str, tuple[float, guidance_sweep.Sweep]]:
+    """(success rate of the first arm, arms by policy) of the evaluations in which a policy has several guidance scales."""
+    return {tag: (summaries[0].rate, found) for tag, summaries in evaluations.items() if (found := guidance_sweep.sweep(summaries))}
+
+
 def draw_figures(
     results: Results, evaluations: dict[str, list[ArmSummary]], labels: list[LabelReport], output_dir: Path
 ) -> dict[str, Path]:
     """Draw every figure; return those that have something to show, by name."""
     drawings: dict[str, tuple[Callable[[Path, Any], None], Any]] = {
         "success.png": (figures.draw_success, {tag: series.arm_points(summaries) for tag, summaries in evaluations.items()}),
+        "guidance.png": (guidance_sweep.draw_sweeps, _sweeps(evaluations)),
         "critic_evaluation.png": (training_figures.draw_critics, critic_scores.critic_curves(results)),
         "predicted_returns.png": (predicted_returns.draw_predicted_returns, predicted_returns.predicted_returns(results)),
         "critic_training.png": (training_figures.draw_training, series.training_panels(results, "critics")),

@@ -25,7 +25,8 @@ from recap_steam.sidecar import Sidecar, read_sidecar, sidecar_path
 class Arm:
     """One policy at one guidance scale on n initial states: (n,) ``seed`` int64, ``success`` bool, ``num_frames`` int64.
 
-    ``control`` says what was done to the labels of a policy that shows whether they matter; empty for all others.
+    ``control`` says what was done to the labels of a policy that shows whether they matter; empty for all others. ``may_stop``: the
+    evaluation lets arms stop early, so that they are compared on the states that both saw, by a p-value that allows it.
     """
 
     policy: str
@@ -34,6 +35,7 @@ class Arm:
     success: np.ndarray
     num_frames: np.ndarray
     control: str = ""
+    may_stop: bool = False
 
     @property
     def label(self) -> str:
@@ -133,9 +135,9 @@ class Results:
         Raises:
             UserError: when two arms did not start from the same initial states, which a paired comparison needs.
         """
-        arms = [self._arm(path, policy, scale) for path, policy, scale in self.arm_files(evaluation) if path.exists()]
+        arms = [self._arm(evaluation, path, policy, scale) for path, policy, scale in self.arm_files(evaluation) if path.exists()]
         for arm in arms[1:]:
-            if not np.array_equal(arm.seed, arms[0].seed):
+            if not np.array_equal(arm.seed, arms[0].seed[: len(arm.seed)] if arm.may_stop else arms[0].seed):
                 raise UserError(
                     f"evaluation {evaluation}: {arm.label} and {arms[0].label} were run on different initial states; "
                     f"delete {self.root / 'evaluations' / evaluation} and run the target evaluations again"
@@ -147,12 +149,13 @@ class Results:
         folder = self.root / "evaluations" / evaluation
         return [(folder / f"{arm_name(*arm)}.parquet", *arm) for arm in evaluation_arms(self.experiment, evaluation)]
 
-    def _arm(self, path: Path, policy: str, scale: float | None) -> Arm:
+    def _arm(self, evaluation: str, path: Path, policy: str, scale: float | None) -> Arm:
         table = pq.read_table(path, columns=["episode", "seed", "success", "num_frames"]).sort_by("episode")
         columns = {name: table[name].to_numpy() for name in table.column_names}
         config = self.experiment.policies.get(policy)  # none of the scripted expert
         control = LABEL_CONTROLS[config.label_control] if config else ""
-        return Arm(policy, scale, columns["seed"], columns["success"], columns["num_frames"], control)
+        may_stop = self.experiment.evaluations[evaluation].stop_below is not None
+        return Arm(policy, scale, columns["seed"], columns["success"], columns["num_frames"], control, may_stop)
 
     def lineages(self) -> dict[str, Lineage]:
         """Lineage of every artefact that exists, by its path, from data to evaluation."""

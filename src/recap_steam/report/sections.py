@@ -3,7 +3,9 @@
 from recap_steam.report import (
     critic_scores,
     ensemble_scores,
+    guidance_sweep,
     label_tables,
+    ledger,
     notes,
     predicted_returns,
     provenance,
@@ -32,6 +34,7 @@ def sections(findings: Findings) -> list[Section]:
     results = findings.results
     return [
         Section("evaluation", "Evaluation", _evaluation(findings)),
+        Section("rounds", "Rounds", _rounds(findings)),
         Section("critic", "Critic", _value_critics(findings) + _progress_critics(findings)),
         Section("labels", "Labels", _labels(findings) + _diagnostics(results)),
         Section("policies", "Policies", _policies(findings)),
@@ -44,13 +47,21 @@ def sections(findings: Findings) -> list[Section]:
 def _evaluation(findings: Findings) -> list[Block]:
     blocks = _figure(findings, "success.png", "Success rate by arm with 95 % intervals", note=notes.SUCCESS)
     for tag, summaries in findings.evaluations.items():
-        blocks.append(Block(tag, table=tables.success_table(summaries)))
+        note = notes.STOPPED if summaries[0].arm.may_stop else ""
+        blocks.append(Block(tag, table=tables.success_table(summaries), note=note))
         one_thing = tables.controls_table(findings.comparisons(tag))
         blocks += _table(one_thing, f"{tag}: arms that differ in one thing", notes.CONTROL)
         if len(summaries) > 2:
             pairs = verdict.pairs([summary.arm for summary in summaries])
             blocks += _table(tables.pairs_table(pairs), f"{tag}: every pair of arms", folded=True)
-    return blocks
+        blocks += _table(guidance_sweep.sweep_table(guidance_sweep.sweep(summaries)), f"{tag}: guidance", notes.GUIDANCE)
+    return blocks + _figure(findings, "guidance.png", "Success rate over guidance scale with 95 % intervals", "Guidance")
+
+
+def _rounds(findings: Findings) -> list[Block]:
+    found = list(ledger.ledgers(findings.results, findings.evaluations, findings.labels))
+    blocks = [Block(heading, table=table) for heading, table in found]
+    return [*blocks, Block(note=notes.LEDGER)] if blocks else []
 
 
 def _value_critics(findings: Findings) -> list[Block]:

@@ -10,7 +10,7 @@ from recap_steam.config import PolicyConfig
 from recap_steam.policy.routing import BRANCHES
 from recap_steam.report.controls import Comparison
 from recap_steam.report.results import LABEL_CONTROLS, Results
-from recap_steam.report.verdict import ArmSummary, Pair, PairedTest, format_p
+from recap_steam.report.verdict import ArmSummary, Pair, PairedTest, format_p, in_common
 
 PROMPTS = {"conditional": "indicator shown", "dropped": "indicator dropped", "": "plain prompt"}
 MISSING = "\N{EN DASH}"
@@ -46,11 +46,11 @@ def _success_row(summary: ArmSummary) -> list[str]:
         f"{100 * summary.low:.0f} to {percent(summary.high)}",
         f"{summary.mean_frames:.1f}",
         f"{summary.successes_per_hour:,.0f}",
-        *(["reference", MISSING, MISSING] if test is None else _test_cells(test)),
+        *(["reference", MISSING, MISSING] if test is None else difference_cells(test)),
     ]
 
 
-def _test_cells(test: PairedTest) -> list[str]:
+def difference_cells(test: PairedTest) -> list[str]:
     """Difference in points, its interval, and p."""
     difference = test.difference
     interval = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f}"
@@ -63,8 +63,8 @@ def controls_table(found: list[Comparison]) -> Table:
     rows = []
     for comparison in found:
         treatment, other = comparison.treatment, comparison.other
-        solved = [str(int(arm.success.sum())) for arm in (treatment, other)]
-        rows.append([treatment.label, other.label, comparison.what, *solved, *_test_cells(comparison.test)])
+        solved = [str(int(outcomes.sum())) for outcomes in in_common(treatment, other)]
+        rows.append([treatment.label, other.label, comparison.what, *solved, *difference_cells(comparison.test)])
     return Table(head, rows)
 
 

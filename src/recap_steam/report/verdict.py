@@ -5,21 +5,40 @@ import dataclasses
 import numpy as np
 
 from recap_steam.report.results import Arm
-from recap_steam.simulation.statistics import Difference, mcnemar_exact, paired_difference, successes_per_hour, wilson_interval
+from recap_steam.simulation.statistics import (
+    Difference,
+    mcnemar_always_valid,
+    mcnemar_exact,
+    paired_difference,
+    successes_per_hour,
+    wilson_interval,
+)
 
 LEVEL = 0.05  # two-sided; divided by the number of comparisons with the reference arm (Bonferroni)
 
 
 @dataclasses.dataclass(frozen=True)
 class PairedTest:
-    """Difference of an arm's success rate to another's on the same initial states, and the exact McNemar test of it."""
+    """Difference of an arm's success rate to another's on the initial states that both saw, and the exact McNemar test of it (the
+    always-valid one where arms may stop early)."""
 
     difference: Difference
     p_value: float
 
 
 def tested(reference: Arm, arm: Arm) -> PairedTest:
-    return PairedTest(paired_difference(reference.success, arm.success), mcnemar_exact(reference.success, arm.success))
+    return PairedTest(paired_difference(*in_common(reference, arm)), _p_value(reference, arm))
+
+
+def in_common(first: Arm, second: Arm) -> tuple[np.ndarray, np.ndarray]:
+    """Outcomes (n,) bool of two arms on the initial states that both saw: all, unless one stopped early."""
+    n = min(len(first.success), len(second.success))
+    return first.success[:n], second.success[:n]
+
+
+def _p_value(first: Arm, second: Arm) -> float:
+    test = mcnemar_always_valid if first.may_stop else mcnemar_exact
+    return test(*in_common(first, second))
 
 
 def judged(test: PairedTest, level: float) -> str | None:
@@ -46,7 +65,7 @@ class ArmSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two arms on the same initial states: how many only one of them solved, and the exact McNemar test of these counts."""
+    """Two arms on the initial states that both saw: how many only one of them solved, and the p-value as of ``PairedTest``."""
 
     first: Arm
     second: Arm
@@ -82,8 +101,8 @@ def pairs(arms: list[Arm]) -> list[Pair]:
 
 
 def _pair(first: Arm, second: Arm) -> Pair:
-    only_first, only_second = int(np.sum(first.success & ~second.success)), int(np.sum(~first.success & second.success))
-    return Pair(first, second, only_first, only_second, mcnemar_exact(first.success, second.success))
+    one, two = in_common(first, second)
+    return Pair(first, second, int(np.sum(one & ~two)), int(np.sum(~one & two)), _p_value(first, second))
 
 
 def sentences(tag: str, summaries: list[ArmSummary]) -> list[str]:
@@ -95,7 +114,8 @@ def sentences(tag: str, summaries: list[ArmSummary]) -> list[str]:
 
 
 def _sentence(tag: str, reference: ArmSummary, other: ArmSummary, level: float) -> str:
-    counts = f"{other.arm.title} solved {other.successes} of {other.n} initial states, {reference.arm.title} {reference.successes}"
+    solved = int(reference.arm.success[: other.n].sum())
+    counts = f"{other.arm.title} solved {other.successes} of {other.n} initial states, {reference.arm.title} {solved}"
     difference = f"difference {100 * other.test.difference.estimate:+.0f} points, p {format_p(other.test.p_value)}"
     verdict = judged(other.test, level)
     return f"{tag}: {counts}; {difference}: {f'significantly {verdict}' if verdict else 'not significant at this number of episodes'}."

@@ -95,16 +95,16 @@ def compose(curves: EpisodeCurves, images: Iterator[tuple[np.ndarray, ...]]) -> 
         if canvas is None:
             canvas = draw_canvas(curves, [image.shape[:2] for image in row])
         picture = canvas.picture.copy()
-        _put_cameras(picture, canvas.cameras, row, bool(curves.reached[step]))
-        _put_marker(picture, canvas, step)
-        _put_text(picture, _caption(curves, step), font)
+        put_cameras(picture, canvas.cameras, row, bool(curves.reached[step]))
+        put_marker(picture, canvas, step)
+        put_text(picture, _caption(curves, step), font)
         yield picture
 
 
 @styled
 def draw_canvas(curves: EpisodeCurves, shapes: list[tuple[int, int]]) -> Canvas:
     """Draw title and curves, and leave room for cameras with images of ``shapes`` (height, width)."""
-    height = _camera_height(shapes)
+    height = camera_height(shapes)
     total = HEADER + height + 2 * GAP + CURVES
     figure = new_figure(total / DPI, WIDTH / DPI)
     figure.set_dpi(DPI)
@@ -117,26 +117,26 @@ def draw_canvas(curves: EpisodeCurves, shapes: list[tuple[int, int]]) -> Canvas:
     canvas.draw()
     picture = np.array(canvas.buffer_rgba())[..., :3]
     said = next(iter(curves.lines.values()))
-    across, _ = _pixels(upper, said, total)
-    up = [_pixels(axis, line, total)[1] for axis, line in ((upper, said), (lower, curves.score))]
+    across, _ = pixels(upper, said, total)
+    up = [pixels(axis, line, total)[1] for axis, line in ((upper, said), (lower, curves.score))]
     rows = [slice(int(total - box.y1), int(total - box.y0)) for box in (axis.get_window_extent() for axis in (upper, lower))]
     return Canvas(np.ascontiguousarray(picture), (HEADER, height), across, up, rows)
 
 
-def _camera_height(shapes: list[tuple[int, int]]) -> int:
+def camera_height(shapes: list[tuple[int, int]]) -> int:
     """The common height at which cameras side by side fill the width, or the most that is allowed; even, as the picture's must be."""
     aspect = sum(width / height for height, width in shapes)
     room = WIDTH - GAP * (len(shapes) + 1)
     return min(MAX_CAMERAS, int(room / aspect)) // 2 * 2
 
 
-def _pixels(axis: Axes, line: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+def pixels(axis: Axes, line: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     """Where the points of ``line`` are, in columns and rows."""
     places = axis.transData.transform(np.stack([np.arange(len(line)), line], axis=1))
     return places[:, 0].round().astype(int), (total - places[:, 1]).round().astype(int)
 
 
-def _put_cameras(picture: np.ndarray, place: tuple[int, int], images: tuple[np.ndarray, ...], outlined: bool) -> None:
+def put_cameras(picture: np.ndarray, place: tuple[int, int], images: tuple[np.ndarray, ...], outlined: bool) -> None:
     top, height = place
     widths = [round(image.shape[1] * height / image.shape[0]) for image in images]
     left = (WIDTH - sum(widths) - GAP * (len(images) - 1)) // 2
@@ -149,7 +149,7 @@ def _put_cameras(picture: np.ndarray, place: tuple[int, int], images: tuple[np.n
         left += width + GAP
 
 
-def _put_marker(picture: np.ndarray, canvas: Canvas, step: int) -> None:
+def put_marker(picture: np.ndarray, canvas: Canvas, step: int) -> None:
     column = canvas.across[step]
     for rows, row in zip(canvas.rows, canvas.up, strict=True):
         picture[rows, column : column + 2] = BLACK_RGB
@@ -167,7 +167,7 @@ def _caption(curves: EpisodeCurves, step: int) -> str:
     )
 
 
-def _put_text(picture: np.ndarray, text: str, font: ImageFont.FreeTypeFont) -> None:
+def put_text(picture: np.ndarray, text: str, font: ImageFont.FreeTypeFont) -> None:
     strip = Image.fromarray(picture[54 : HEADER - BORDER])
     ImageDraw.Draw(strip).text((9, 0), text, fill=BLACK_RGB, font=font)
     picture[54 : HEADER - BORDER] = strip

@@ -102,15 +102,18 @@ def roll_out(
     collect: CollectConfig | None = None,
     record_images: bool = False,
     batch_size: int | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Episode]:
     """Episodes 0 to num_episodes - 1 in order, each ended by success or after max_episode_steps frames.
+
+    ``share`` (r, n): of batches, only every n-th one from the r-th on. Batches hold the same episodes whatever n is.
 
     ``collect`` gives exploration and corrections (None: neither). Pictures are rendered where the controller plans, and at every frame
     if they are recorded. ``batch_size`` episodes run at once; None: as many as the simulator makes cheap.
     """
     batch_size = batch_size or config.lockstep
     with make_environments(config, min(batch_size, num_episodes)) as environments:
-        for start in range(0, num_episodes, batch_size):
+        for start in range(share[0] * batch_size, num_episodes, share[1] * batch_size):
             episodes = range(start, min(start + batch_size, num_episodes))
             runs = [Run(environment, seed, episode, collect) for environment, episode in zip(environments, episodes, strict=False)]
             while active := [run for run in runs if not run.done]:

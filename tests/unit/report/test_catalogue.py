@@ -113,7 +113,7 @@ def test_thresholds_are_those_of_the_threshold_file(made):
 def test_every_view_says_what_it_is_for(made):
     """Read by the shell, which is of another version than the library that wrote the file."""
     comments = ask(made, "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal")
-    assert len(comments) == 15 and all(row["comment"] for row in comments)
+    assert len(comments) == 16 and all(row["comment"] for row in comments)
     for row in comments:
         assert ask(made, f'SELECT count(*) AS rows FROM "{row["view_name"]}"')[0]["rows"] > 0, row["view_name"]
 
@@ -167,7 +167,7 @@ def test_one_method_alone_has_empty_views_of_the_other(made, tmp_path, monkeypat
 def test_an_experiment_without_results_has_every_view(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert catalogue.write_catalogue(load_experiment(small_config()), RESULTS) == []
-    assert ask(tmp_path, "SELECT count(*) AS rows FROM duckdb_views() WHERE NOT internal") == [{"rows": 15}]
+    assert ask(tmp_path, "SELECT count(*) AS rows FROM duckdb_views() WHERE NOT internal") == [{"rows": 16}]
     assert ask(tmp_path, 'SELECT (SELECT count(*) FROM datasets) AS datasets, (SELECT count(*) FROM "values") AS frames') == [
         {"datasets": 3, "frames": 0}
     ]

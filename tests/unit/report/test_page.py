@@ -31,7 +31,7 @@ from tests.experiments import CAMERA, LOGS, RESULTS, RUN_TIMES, K, config_of, sm
 SCRIPT = Path(__file__).parents[3] / "workflow/scripts/build_report.py"
 FIGURES = (
     *("success.png", "critic_evaluation.png", "predicted_returns.png", "critic_training.png", "values.png", "ensemble_training.png"),
-    *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png"),
+    *("advantages.png", "positive_rate.png", "positive_rate_over_time.png", "policy_training.png", "guidance.png"),
 )
 
 
@@ -137,7 +137,7 @@ def test_what_is_not_computed_yet_is_left_out(here):
     shutil.rmtree(RESULTS / "evaluations")
     shutil.rmtree(RESULTS / "policies")
     page_text = build(small_config(), here / "report")
-    assert sections(page_text) == ["Critic", "Labels", "Data", "Workflow", "Lineage"]
+    assert sections(page_text) == ["Rounds", "Critic", "Labels", "Data", "Workflow", "Lineage"]
 
 
 def test_the_expert_can_be_an_arm(here):
@@ -161,6 +161,18 @@ def test_arms_on_other_initial_states_are_refused(here):
     with pytest.raises(UserError, match="recap, guidance 1 and start were run on different initial states"):
         build(small_config(), here / "report")
     assert not (here / "report/index.html").exists()
+
+
+def test_an_arm_that_stopped_early_has_a_part_of_the_states_where_arms_may_stop(here):
+    path = RESULTS / "evaluations/paired/recap_w2.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 25), path)
+    with pytest.raises(UserError, match="recap, guidance 2 and start were run on different initial states"):
+        Results(load_experiment(small_config()), RESULTS).arms("paired")
+    config = small_config()
+    config["evaluations"]["paired"]["stop_below"] = 0.01
+    arms = {arm.label: arm for arm in Results(load_experiment(config), RESULTS).arms("paired")}
+    assert len(arms["recap, guidance 2"].success) == 25 and len(arms["start"].success) == 50
+    assert all(arm.may_stop for arm in arms.values())
 
 
 def test_changed_dataset_is_refused(here):

@@ -62,3 +62,15 @@ def test_a_control_is_called_one():
 @pytest.mark.parametrize(("p_value", "text"), [(0.0001, "< 0.001"), (0.012, "= 0.012"), (0.184, "= 0.18"), (1.0, "= 1.00")])
 def test_p_value_format(p_value, text):
     assert format_p(p_value) == text
+
+
+def test_arms_that_may_stop_are_compared_on_the_states_that_both_saw_by_an_always_valid_p():
+    first, second = (dataclasses.replace(arm(*shape), may_stop=True) for shape in (("start", 10, 50), ("recap", 20, 20)))
+    reference, other = summarise([first, second], fps=16)
+    assert (reference.n, other.n) == (50, 20)
+    assert other.test.difference.estimate == pytest.approx(0.5)  # 20 of 20, and 10 of the same 20
+    assert other.test.p_value == pytest.approx(11 / 2**10)
+    (sentence,) = sentences("paired", [reference, other])
+    assert sentence.startswith("paired: recap solved 20 of 20 initial states, start 10; difference +50 points, p = 0.011: significantly")
+    (pair,) = pairs([first, second])
+    assert (pair.only_first, pair.only_second, pair.p_value) == (0, 10, other.test.p_value)

@@ -53,6 +53,16 @@ def test_an_episode_does_not_depend_on_its_neighbours(environment_config, collec
     assert len({episode.actions.tobytes() for episode in alone}) == 4
 
 
+def test_shares_hold_the_episodes_of_the_whole(environment_config):
+    """Which makes any number of processes give the same ones: batches are not cut anew."""
+    config = environment_config(max_episode_steps=5)
+    whole, *shares = (
+        list(roll_out(config, Drift(), seed=7, num_episodes=5, batch_size=2, share=share)) for share in ((0, 1), (0, 3), (1, 3), (2, 3))
+    )
+    assert [[episode.episode for episode in share] for share in shares] == [[0, 1], [2, 3], [4]]
+    assert all(same(*pair) for pair in zip(whole, [episode for share in shares for episode in share], strict=True))
+
+
 def test_noise_is_held(environment_config, collect_config):
     collect = collect_config(action_noise=0.2, noise_hold=4)
     [episode] = roll_out(environment_config(max_episode_steps=12), Drift(), seed=1, num_episodes=1, collect=collect)

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from recap_steam.simulation.statistics import mcnemar_exact, paired_difference, successes_per_hour, wilson_interval
+from recap_steam.simulation.statistics import (
+    mcnemar_always_valid,
+    mcnemar_exact,
+    paired_difference,
+    successes_per_hour,
+    wilson_interval,
+)
 
 
 def outcomes(both: int, only_first: int, only_second: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,3 +49,22 @@ def test_paired_difference_of_equal_arms_is_finite():
 
 def test_throughput_counts_the_time_of_failures():
     assert successes_per_hour(2, num_frames=160, fps=16) == 720  # two successes in ten seconds
+
+
+def test_always_valid_p_is_one_over_the_greatest_ratio_so_far():
+    first, second = np.zeros(5, bool), np.ones(5, bool)
+    assert mcnemar_always_valid(first, second) == pytest.approx(6 / 2**5)  # 2^5 B(6, 1), by hand
+    assert mcnemar_always_valid(second, first) == pytest.approx(6 / 2**5)
+    later = np.array([True, False, True])
+    assert mcnemar_always_valid(np.append(first, later), np.append(second, later)) == pytest.approx(6 / 2**5)  # equal outcomes say nothing
+    back = np.append(first, np.ones(4, bool)), np.append(second, np.zeros(4, bool))
+    assert mcnemar_always_valid(*back) == pytest.approx(6 / 2**5)  # what was told apart once stays so
+    assert mcnemar_always_valid(first, first) == 1.0
+
+
+def test_looking_after_every_episode_makes_the_always_valid_p_no_smaller_than_it_says():
+    """And the exact one far too small, which is why arms that may stop are not judged by it."""
+    draws = np.random.default_rng(0).random((400, 2, 100)) < 0.5
+    assert np.mean([mcnemar_always_valid(*arms) < 0.05 for arms in draws]) <= 0.05
+    looked = [min(mcnemar_exact(first[:n], second[:n]) for n in range(10, 101, 10)) < 0.05 for first, second in draws[:200]]
+    assert np.mean(looked) > 0.08

@@ -1,0 +1,30 @@
+"""Further rounds are one graph with the first, and never run it again."""
+
+from pathlib import Path
+
+from tests.workflow.tree import Tree, copy_workflow, demo_with
+
+REPORT = {"draw_rule_graph": 1, "build_report": 1}
+COLLECTED = {"collect_dataset": 1, "index_dataset": 1, "cache_frames": 1, "compute_returns": 1}
+LABELLED = {"compute_threshold": 1, "compute_advantages": 3, "plot_diagnostics": 3}  # demonstrations, and rollouts of two rounds
+TRAINED = {"compute_norm_stats": 1, "train_policy": 1, "evaluate_policy": 1}
+
+
+def rounds(tree: Tree, **counts: int) -> tuple[str, str]:
+    """Arguments that run the demo with so many rounds of each policy."""
+    loops = {loop: {"count": count, "dataset": "rollouts"} for loop, count in counts.items()}
+    return "--configfile", tree.experiment("_".join(f"{loop}{count}" for loop, count in counts.items()), demo_with({"rounds": loops}))
+
+
+def test_a_further_round_runs_its_own_jobs_only(tmp_path: Path) -> None:
+    tree = copy_workflow(tmp_path)
+    tree.finish(*rounds(tree, recap=1))
+    second = COLLECTED | LABELLED | TRAINED | REPORT | {"train_critic": 1, "compute_values": 4}
+    assert tree.plan(*rounds(tree, recap=2)) == second
+    tree.finish(*rounds(tree, recap=2))
+    assert tree.plan(*rounds(tree, recap=2)) == {}
+    assert tree.plan(*rounds(tree, recap=3)) == second | {"compute_values": 5, "compute_advantages": 4, "plot_diagnostics": 4}
+
+
+def test_rounds_of_a_critic_that_learns_from_demonstrations_only_score_the_new_data(finished: Tree) -> None:
+    assert finished.plan(*rounds(finished, steam=2)) == COLLECTED | LABELLED | TRAINED | REPORT | {"compute_scores": 1}
