@@ -11,7 +11,6 @@ import fcntl
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -53,9 +52,10 @@ def _once_per_node(nodes: int, threads: int) -> None:
     if not slurm.allocated():
         raise UserError(f"launch: {nodes} nodes need a Slurm job; set nodes to 1, or run with a Slurm profile")
     command = [*slurm.task_per_node(nodes, threads), sys.executable, "-m", "recap_steam.launch", *sys.argv[1:]]
-    if shutil.which(command[0]) is None:
-        raise UserError("srun: not found in this Slurm job; make Slurm's commands available on the nodes (in containers too)")
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except FileNotFoundError:
+        raise slurm.not_found(command[0]) from None
 
 
 def _set_environment(devices: int, threads: int) -> None:

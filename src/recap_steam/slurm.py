@@ -65,6 +65,11 @@ def device_indices(line: str, gres: str) -> list[int] | None:
     return sorted(index for first, _, last in bounds for index in range(int(first), int(last or first) + 1)) or None
 
 
+def not_found(program: str) -> UserError:
+    """What to raise where one of Slurm's commands is missing."""
+    return UserError(f"{program}: not found in this Slurm job; make Slurm's commands available on the nodes (in containers too)")
+
+
 def _hosts(listed: str) -> list[str]:
     """Names in a host list such as ``n[0-1,7]``."""
     return _scontrol("show", "hostnames", listed).split()
@@ -74,6 +79,6 @@ def _scontrol(*words: str) -> str:
     try:
         return subprocess.run(["scontrol", *words], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
-        raise UserError("scontrol: not found in this Slurm job; make Slurm's commands available on the nodes (in containers too)") from None
+        raise not_found("scontrol") from None
     except subprocess.CalledProcessError as error:
         raise UserError(f"scontrol {' '.join(words)}: {error.stderr.strip() or 'failed'}; ask the cluster's administrators") from None
