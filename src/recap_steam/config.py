@@ -21,6 +21,7 @@ from recap_steam.label_config import (
 )
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
+from recap_steam.replicates import written_out
 from recap_steam.rounds import RoundsConfig, unroll
 from recap_steam.schema import with_defaults
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig, LiberoConfig, MetaWorldConfig
@@ -166,8 +167,8 @@ class Experiment:
 
 
 def whole_experiment(raw: dict) -> dict:
-    """Validate the experiment ``raw`` and return it with all defaults and the entries of all rounds; ``raw`` is not changed."""
-    return unroll(with_defaults(raw))
+    """Validate the experiment ``raw`` and return it with all defaults, the replicate's seeds and all rounds; ``raw`` is not changed."""
+    return unroll(written_out(with_defaults(raw)))
 
 
 def load_experiment(raw: dict) -> Experiment:

@@ -15,7 +15,7 @@ SCRIPTS = sorted((REPOSITORY / "workflow/scripts").glob("*.py"))
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("errors", "accelerators", "files", "background", "lineage", "rates", "schema", "records"),
-    *("model_config", "label_config", "simulation_config", "rounds", "config"),
+    *("model_config", "label_config", "simulation_config", "replicates", "rounds", "config"),
     *("model_checks", "steam_checks", "import_checks", "simulation_checks", "references"),
     *("dataset", "sidecar_schemas", "sidecar", "labels"),  # neither torch nor lerobot up to here
     *("tokenizer", "devices", "slurm", "launch", "weights", "critics", "policy", "training", "serving"),

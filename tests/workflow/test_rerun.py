@@ -112,6 +112,7 @@ SCORE_LABEL_KEYS = [
 # The contract: {key of the schema: jobs that go stale when it changes}.
 STALE: dict[str, dict[str, int]] = {
     "experiment": EVERYTHING | {"collect_dataset": 2},  # not the demonstrations, which need no policy
+    "seed": EVERYTHING,
     **dict.fromkeys(ENVIRONMENT_KEYS, EVERYTHING),
     "datasets.*.path": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.type": ROLLOUTS | {"collect_dataset": 1},

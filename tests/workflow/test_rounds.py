@@ -28,3 +28,13 @@ def test_a_further_round_runs_its_own_jobs_only(tmp_path: Path) -> None:
 
 def test_rounds_of_a_critic_that_learns_from_demonstrations_only_score_the_new_data(finished: Tree) -> None:
     assert finished.plan(*rounds(finished, steam=2)) == COLLECTED | LABELLED | TRAINED | REPORT | {"compute_scores": 1}
+
+
+def test_a_replicate_shares_nothing_with_the_experiment(tree: Tree, finished: Tree) -> None:
+    demo = demo_with({})
+    for dataset in demo["datasets"].values():
+        del dataset["path"]
+    file = finished.experiment("without_folders", demo)
+    assert finished.plan("--configfile", file) == {}  # data/demo/… is where they were
+    replicate = finished.plan("--configfile", file, "--config", "experiment=demo_seed1", "seed=1")
+    assert replicate == tree.plan() and replicate["collect_dataset"] == 3
