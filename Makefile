@@ -1,5 +1,6 @@
 # make demo   the embedded experiment, from rollouts in a simulator to a report      make test   linters and all tests
 # make sql    DuckDB's shell on every number of every tag      make bench   speed and memory    make lint   make lock (all locks anew)
+# make evidence   replicates of the experiments config/experiments/evidence_*.yaml (hours; resumable), and docs/evidence/
 # make plan   what a run would cost      make environment   sets up .venv and nothing else
 #
 # Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo; with the simulator LIBERO: LOCK=envs/libero.txt
@@ -9,6 +10,8 @@
 LOCK ?= envs/requirements.txt
 CORES ?= 2
 CONFIG ?= config/config.yaml
+EVIDENCE_TASKS ?= $(patsubst config/experiments/evidence_%.yaml,%,$(wildcard config/experiments/evidence_*.yaml))
+EVIDENCE_SEEDS ?= 0 1 2
 UV := .uv/bin/uv
 BIN := .venv/bin
 ENVIRONMENT := .venv/.installed
@@ -21,7 +24,7 @@ export OMP_NUM_THREADS := 1
 export MUJOCO_GL := egl
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo environment test lint plan sql bench lock
+.PHONY: demo evidence environment test lint plan sql bench lock
 
 demo: $(ENVIRONMENT)
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2>/dev/null || \
@@ -29,6 +32,14 @@ demo: $(ENVIRONMENT)
 	$(BIN)/snakemake --cores $(CORES)
 	@cat results/demo/report/summary.txt
 	@echo "Report: results/demo/report/index.html"
+
+# Seed by seed, so that all tasks have the first one soon. How to run one replicate: docs/evidence/README.md
+evidence: $(ENVIRONMENT)
+	set -e; for seed in $(EVIDENCE_SEEDS); do for task in $(EVIDENCE_TASKS); do \
+	  $(BIN)/snakemake --configfile config/experiments/evidence_$$task.yaml --cores $(CORES) \
+	    --config experiment=evidence_$${task}_seed$$seed seed=$$seed; done; done
+	$(BIN)/python workflow/scripts/summarise_evidence.py --config $(EVIDENCE_TASKS:%=config/experiments/evidence_%.yaml) \
+	  --seeds $(EVIDENCE_SEEDS) --output-dir docs/evidence
 
 environment: $(ENVIRONMENT)
 

@@ -31,6 +31,24 @@ def with_defaults(raw: dict) -> dict:
     return filled
 
 
+def read_file(path: Path) -> dict[str, Any]:
+    """Return what an experiment file says, as it is written.
+
+    Raises:
+        UserError: there is none, or it is no YAML mapping.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such experiment file; give one with --config")
+    try:
+        refuse_duplicate_keys(path)
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); correct it") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: not an experiment; start from config/config.yaml")
+    return raw
+
+
 def refuse_duplicate_keys(path: str | Path) -> None:
     """Refuse an experiment file that writes a key twice, of which YAML silently keeps the last.
 

@@ -10,7 +10,7 @@ from recap_steam.schema import SCHEMA_PATH
 
 REPOSITORY = Path(__file__).parents[2]
 READMES = [REPOSITORY / "README.md", REPOSITORY / "README.zh.md"]
-DOCUMENTS = [*READMES, REPOSITORY / "config/README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*READMES, REPOSITORY / "config/README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from recap_steam.config import Experiment, PolicyConfig
-from recap_steam.report.results import Arm
+from recap_steam.report.results import Arm, ArmKey
 from recap_steam.report.verdict import LEVEL, PairedTest, format_p, judged, tested
 
 WHAT = {  # what is different in the other policy
@@ -27,15 +27,18 @@ class Comparison:
 
 def comparisons(experiment: Experiment, arms: list[Arm]) -> list[Comparison]:
     """All pairs at one guidance scale whose configurations differ in one thing, in the order of the arms."""
-    return [Comparison(*pair, tested(pair[1], pair[0])) for pair in _pairs(experiment.policies, arms)]
+    by_key = {arm.key: arm for arm in arms}
+    pairs = [(by_key[treatment], by_key[other], what) for treatment, other, what in differing_in_one_thing(experiment.policies, [*by_key])]
+    return [Comparison(*pair, tested(pair[1], pair[0])) for pair in pairs]
 
 
-def _pairs(policies: dict[str, PolicyConfig], arms: list[Arm]) -> Iterator[tuple[Arm, Arm, str]]:
+def differing_in_one_thing(policies: dict[str, PolicyConfig], arms: list[ArmKey]) -> Iterator[tuple[ArmKey, ArmKey, str]]:
+    """(arm with labels, arm that differs in one thing, what it is) of arms at one guidance scale, in their order."""
     for place, treatment in enumerate(arms):
         for other_place, other in enumerate(arms):
-            if other.guidance_scale not in (None, treatment.guidance_scale) or not {treatment.policy, other.policy} <= policies.keys():
+            if other[1] not in (None, treatment[1]) or not {treatment[0], other[0]} <= policies.keys():
                 continue
-            what = _difference(policies[treatment.policy], policies[other.policy])
+            what = _difference(policies[treatment[0]], policies[other[0]])
             if what and (what in WHAT.values() or place < other_place):  # labels against other labels: once
                 yield treatment, other, what
 
@@ -44,7 +47,9 @@ def _difference(treatment: PolicyConfig, other: PolicyConfig) -> str | None:
     """The one thing in which ``other`` differs; None if it differs in more or in nothing, or ``treatment`` has no labels of its own."""
     if treatment.advantage_tag is None or treatment.label_control != "none":
         return None
-    if other.label_control != "none":
+    if other.label_control == "all_positive":
+        same, what = ("label_control", "advantage_tag"), WHAT[other.label_control]  # of labels that are all alike, the tag says nothing
+    elif other.label_control != "none":
         same, what = ("label_control",), WHAT[other.label_control]
     elif other.advantage_tag is not None:
         same, what = ("advantage_tag",), f"labels {other.advantage_tag} instead of {treatment.advantage_tag}"

@@ -11,13 +11,15 @@ from recap_steam.report.style import BLACK, BLUE, GREY, GROUP_LINES, GROUPS, SKY
 
 @dataclasses.dataclass(frozen=True)
 class ArmPoint:
-    """One arm's success rate with its interval, all in [0, 1]; ``control``: its labels are no labels."""
+    """One arm's success rate with its interval, all in [0, 1]; ``control``: its labels are no labels; ``replicates``: the rates that it is
+    pooled from, if it is."""
 
     label: str
     rate: float
     low: float
     high: float
     control: bool = False
+    replicates: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +54,15 @@ def draw_success(path: Path, evaluations: dict[str, list[ArmPoint]]) -> None:
             color = GREY if row == 0 else SKY if point.control else BLUE
             axis.plot([100 * point.low, 100 * point.high], [row, row], color=color, linewidth=2.5, solid_capstyle="round")
             axis.plot(100 * point.rate, row, "o", color=color, markersize=8, clip_on=False)
+            for rate in point.replicates:
+                axis.plot(100 * rate, row + 0.25, "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=4, clip_on=False)
         axis.set(title=tag, xlim=(0, 100), ylim=(len(points) - 0.5, -0.5))
         axis.set_yticks(range(len(points)), [point.label for point in points])
         axis.grid(axis="y", visible=False)
-    controls = "; light: controls" if any(point.control for points in evaluations.values() for point in points) else ""
-    axes[-1].set_xlabel(f"success rate, % of initial states (bar: Wilson 95 % interval{controls})")
+    shown = [point for points in evaluations.values() for point in points]
+    controls = "; light: controls" if any(point.control for point in shown) else ""
+    singles = "; rings: single replicates" if any(point.replicates for point in shown) else ""
+    axes[-1].set_xlabel(f"success rate, % of initial states (bar: Wilson 95 % interval{controls}{singles})")
     save(figure, path)
 
 

@@ -82,13 +82,14 @@ def _made_cells(results: Results, entry: Round, labels: list[LabelReport]) -> li
         *([MISSING] * 3 if new is None else [f"{len(new.length):,}", f"{new.num_frames:,}", percent(float(new.success.mean()))]),
         MISSING if not learned or None in learned else f"{sum(len(episodes.length) for episodes in learned):,}",
         entry.critic or MISSING,
-        _held_out(results, entry.critic),
+        held_out(results, entry.critic),
         entry.labels or MISSING,
         _positive_rate(entry.labels, labels),
     ]
 
 
-def _held_out(results: Results, critic: str | None) -> str:
+def held_out(results: Results, critic: str | None) -> str:
+    """The number by which rounds of a critic are compared, and its name."""
     evaluation = results.document("critics", critic, "evaluation.json") if critic else None
     if not evaluation:
         return MISSING

@@ -20,6 +20,8 @@ from recap_steam.labels.normalizer import ReturnNormalizer
 from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.sidecar import Sidecar, read_sidecar, sidecar_path
 
+ArmKey = tuple[str, float | None]  # policy, and guidance scale or None for plain imitation
+
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
@@ -38,12 +40,21 @@ class Arm:
     may_stop: bool = False
 
     @property
+    def key(self) -> ArmKey:
+        return self.policy, self.guidance_scale
+
+    @property
     def label(self) -> str:
-        return self.policy if self.guidance_scale is None else f"{self.policy}, guidance {self.guidance_scale:g}"
+        return arm_label(self.key)
 
     @property
     def title(self) -> str:
         return f"{self.label} (control: {self.control})" if self.control else self.label
+
+
+def arm_label(key: ArmKey) -> str:
+    policy, scale = key
+    return policy if scale is None else f"{policy}, guidance {scale:g}"
 
 
 LABEL_CONTROLS = {"none": "", "shuffled": "labels shuffled", "all_positive": "all labels positive"}

@@ -1,0 +1,113 @@
+"""The evidence: what replicates of some experiments found, as pages, a figure and one row an episode. Equal results give equal bytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tabulate import tabulate
+
+from recap_steam.files import atomic_output
+from recap_steam.report.figures import ArmPoint, draw_success
+from recap_steam.report.results import arm_label
+from recap_steam.report.study import Study, read_studies, round_numbers
+from recap_steam.report.study_tables import (
+    arms_table,
+    critics_table,
+    ensembles_table,
+    ledger_table,
+    pooled_summary,
+    tests_table,
+)
+from recap_steam.report.tables import Table
+
+SCHEMA = pa.schema(
+    [
+        ("experiment", pa.string()),
+        ("evaluation", pa.string()),
+        ("task", pa.string()),
+        ("seed", pa.int64()),  # of the replicate
+        ("policy", pa.string()),
+        ("guidance_scale", pa.float64()),  # null: without indicator
+        ("round", pa.int64()),  # null: the scripted expert
+        ("initial_state", pa.int64()),
+        ("success", pa.bool_()),
+        ("num_frames", pa.int64()),
+    ]
+)
+NOTE = (
+    "A replicate (seed) is the whole experiment again with other initial states, weights and orders of data. Pooled numbers are over the "
+    "initial states of all replicates that have the arms. p: exact McNemar test of their pairs, two-sided, not corrected for the number of "
+    "tests. Intervals, 95 %: Wilson's of a rate, Newcombe's paired one of a difference. These are about initial states; what another "
+    "training run would give varies more, which the columns by seed show. A dash: not there."
+)
+
+
+def evidence_stage(files: list[Path], seeds: list[int], results_dir: Path, output_dir: Path) -> None:
+    """Write ``episodes.parquet``, ``tables.md`` and ``success.png`` of the replicates ``seeds`` of the experiment ``files`` to
+    ``output_dir``, as far as they are below ``results_dir``.
+
+    Raises:
+        UserError: as of ``read_studies``.
+    """
+    studies = read_studies(files, seeds, results_dir)
+    with atomic_output(output_dir / "episodes.parquet") as path:
+        pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *(table for study in studies for table in _rows(study))]), path)
+    with atomic_output(output_dir / "tables.md") as path:
+        path.write_text("\n\n".join(["# Tables of the evidence", NOTE, *(part for study in studies for part in _section(study))]) + "\n")
+    with atomic_output(output_dir / "success.png") as path:
+        draw_success(path, {f"{study.name}, {study.task}": points for study in studies if (points := _points(study))})
+    print(*(f"{study.name}, {study.evaluation}: {_state(study)}" for study in studies), sep="\n")
+
+
+def _rows(study: Study) -> Iterator[pa.Table]:
+    """One row an episode of every arm that is there."""
+    numbers = round_numbers(study.experiment)
+    for seed, arms in study.arms.items():
+        for (policy, scale), arm in arms.items():
+            same = [study.name, study.evaluation, study.task, seed, policy, scale, numbers.get(policy)]
+            columns = [*([value] * len(arm.seed) for value in same), arm.seed, arm.success, arm.num_frames]
+            yield pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+
+
+def _section(study: Study) -> Iterator[str]:
+    """A study's part of the page."""
+    episodes = study.experiment.evaluations[study.evaluation].num_episodes
+    yield f"## {study.name}, evaluation {study.evaluation}"
+    yield f"Task {study.task}; {len(study.results)} seeds, {len(study.keys)} arms, {episodes} initial states in each. {_state(study)}"
+    tables = {
+        "Arms": arms_table(study),
+        "Tests": tests_table(study),
+        "Rounds": ledger_table(study),
+        "Value critics": critics_table(study),
+        "Progress critics": ensembles_table(study),
+    }
+    for title, table in tables.items():
+        if table.rows:
+            yield f"### {title}, {study.name}"
+            yield markdown(table)
+
+
+def _state(study: Study) -> str:
+    """Whether something is missing, and what."""
+    lines = []
+    for seed, keys in study.missing().items():
+        which = "every arm" if len(keys) == len(study.keys) else ", ".join(f"`{arm_label(key)}`" for key in keys)
+        lines.append(f"seed {seed}: {which}")
+    return f"**Missing:** {'; '.join(lines)}." if lines else "Nothing is missing."
+
+
+def _points(study: Study) -> list[ArmPoint]:
+    """Of every arm that is there: the pooled rate, and those of its replicates."""
+    points = []
+    for key in study.keys:
+        if summary := pooled_summary(study, key):
+            single = tuple(float(arm.success.mean()) for arm in study.by_seed(key).values())
+            points.append(ArmPoint(arm_label(key), summary.rate, summary.low, summary.high, bool(summary.arm.control), single))
+    return points
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, numbers flush right."""
+    align = ["right" if table.numeric(column) else "left" for column in range(len(table.head))]
+    return tabulate(table.rows, table.head, tablefmt="pipe", disable_numparse=True, colalign=align)

@@ -1,0 +1,154 @@
+"""A study: replicates of an experiment, read and pooled. They share no initial state, so that the pairs of all of them are one sample."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from recap_steam.config import Experiment, evaluation_arms, load_experiment
+from recap_steam.errors import UserError, config_error
+from recap_steam.report.controls import differing_in_one_thing
+from recap_steam.report.results import Arm, ArmKey, Results
+from recap_steam.report.verdict import PairedTest, in_common, tested
+from recap_steam.rounds import of_round
+from recap_steam.schema import read_file
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One evaluation of the experiment ``name``.
+
+    Attributes:
+        results: of every replicate that was asked for, by its seed.
+        arms: by the same seeds, the arms that are there.
+    """
+
+    name: str
+    evaluation: str
+    results: dict[int, Results]
+    arms: dict[int, dict[ArmKey, Arm]]
+
+    @property
+    def experiment(self) -> Experiment:
+        """Of the first replicate; the others differ from it in seeds and folders only."""
+        return next(iter(self.results.values())).experiment
+
+    @property
+    def keys(self) -> list[ArmKey]:
+        """The arms that every replicate has when it is finished; the first is the reference."""
+        return evaluation_arms(self.experiment, self.evaluation)
+
+    @property
+    def task(self) -> str:
+        """What the simulator calls it."""
+        return self.experiment.environments[self.experiment.evaluations[self.evaluation].environment].task_name
+
+    def by_seed(self, key: ArmKey) -> dict[int, Arm]:
+        """An arm of the replicates that have it."""
+        return {seed: arms[key] for seed, arms in self.arms.items() if key in arms}
+
+    def missing(self) -> dict[int, list[ArmKey]]:
+        """Arms that are not there, of each replicate that lacks some."""
+        lacking = {seed: [key for key in self.keys if key not in arms] for seed, arms in self.arms.items()}
+        return {seed: keys for seed, keys in lacking.items() if keys}
+
+
+def replicate_name(experiment: str, seed: int) -> str:
+    """What a replicate of an experiment is called, and so its results."""
+    return f"{experiment}_seed{seed}"
+
+
+def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list[Study]:
+    """Every evaluation of the experiment ``files``, with the replicates ``seeds`` as far as they are below ``results_dir``.
+
+    Raises:
+        UserError: a file that is no experiment, arms that may stop early, or results of other initial states than the file's.
+    """
+    studies = []
+    for file in files:
+        raw = read_file(file)
+        written, results = load_experiment(raw), {}
+        for seed in seeds:
+            experiment = load_experiment(raw | {"experiment": replicate_name(written.experiment, seed), "seed": seed})
+            results[seed] = Results(experiment, results_dir / experiment.experiment)
+        for evaluation, config in written.evaluations.items():
+            if config.stop_below is not None:
+                raise config_error(f"evaluations.{evaluation}.stop_below", f"{file}: arms that stop early cannot be pooled; set it to null")
+            arms = {seed: _arms(found, evaluation) for seed, found in results.items()}
+            studies.append(Study(written.experiment, evaluation, results, arms))
+    return studies
+
+
+def _arms(results: Results, evaluation: str) -> dict[ArmKey, Arm]:
+    config, found = results.experiment.evaluations[evaluation], results.arms(evaluation)
+    for arm in found:
+        if not np.array_equal(arm.seed, np.arange(config.seed, config.seed + config.num_episodes)):
+            place = results.root / "evaluations" / evaluation
+            raise UserError(f"{place}: {arm.label} has other initial states than the experiment file says; run the replicate again")
+    return {arm.key: arm for arm in found}
+
+
+def pooled(arms: list[Arm]) -> Arm:
+    """One arm over the initial states of several replicates."""
+    return dataclasses.replace(
+        arms[0], **{name: np.concatenate([getattr(arm, name) for arm in arms]) for name in ("seed", "success", "num_frames")}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PooledComparison:
+    """An arm beside another over the replicates that have both.
+
+    Attributes:
+        what: how the other differs.
+        by_seed: difference of the success rates in each replicate.
+        only_arm, only_other: initial states that one of them alone solved, of all replicates.
+        test: exact McNemar over the pairs of all replicates.
+    """
+
+    arm: Arm
+    other: Arm
+    what: str
+    by_seed: dict[int, float]
+    only_arm: int
+    only_other: int
+    test: PairedTest
+
+    @property
+    def agreeing(self) -> int:
+        """Replicates whose difference has the sign of the pooled one."""
+        return sum(np.sign(difference) == np.sign(self.test.difference.estimate) for difference in self.by_seed.values())
+
+
+def compare(study: Study, key: ArmKey, other_key: ArmKey, what: str) -> PooledComparison | None:
+    """An arm beside another; None if no replicate has both."""
+    mine, others = study.by_seed(key), study.by_seed(other_key)
+    both = [seed for seed in mine if seed in others]
+    if not both:
+        return None
+    arm, other = (pooled([arms[seed] for seed in both]) for arms in (mine, others))
+    ours, theirs = in_common(arm, other)
+    by_seed = {seed: float(mine[seed].success.mean() - others[seed].success.mean()) for seed in both}
+    return PooledComparison(arm, other, what, by_seed, int(np.sum(ours & ~theirs)), int(np.sum(theirs & ~ours)), tested(other, arm))
+
+
+def comparisons(study: Study) -> Iterator[PooledComparison]:
+    """Every arm with labels of its own beside the reference, and beside each arm that differs in one thing."""
+    policies, reference = study.experiment.policies, study.keys[0]
+    pairs = list(differing_in_one_thing(policies, study.keys))
+    for key in study.keys:
+        policy = policies.get(key[0])
+        if policy is None or policy.advantage_tag is None or policy.label_control != "none":
+            continue
+        others = {reference: "the reference of the evaluation"} | {other: what for treatment, other, what in pairs if treatment == key}
+        yield from filter(None, (compare(study, key, other, what) for other, what in others.items() if other != key))
+
+
+def round_numbers(experiment: Experiment) -> dict[str, int]:
+    """The round of every policy: 0 if it learned from no rollouts, 1 if from those of the first round."""
+    rollouts = {name for name, dataset in experiment.datasets.items() if dataset.type == "rollout"}
+    numbers = {tag: int(not rollouts.isdisjoint(policy.datasets)) for tag, policy in experiment.policies.items()}
+    for loop, rounds in experiment.rounds.items():
+        numbers |= {of_round(tag, loop, number): number for tag in (loop, *rounds.controls) for number in range(2, rounds.count + 1)}
+    return numbers
