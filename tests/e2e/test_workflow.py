@@ -131,6 +131,24 @@ def test_a_second_experiment_can_be_planned_by_the_rates_of_the_first(finished: 
     assert float(start[9]) == pytest.approx(57_600 * rate["device_seconds"] / 3600, abs=0.006)
 
 
+def test_replicates_share_no_initial_state_and_are_pooled(finished: Tree):
+    experiment = small({"experiment": "study", "evaluations.paired.policies": ["start"], "rounds": {}})
+    for dataset in experiment["datasets"].values():
+        del dataset["path"]
+    file = finished.experiment("study", experiment)
+    for seed in (0, 1):
+        run(finished, "evaluations", "--configfile", file, "--config", f"experiment=study_seed{seed}", f"seed={seed}")
+    script = finished.path / "workflow/scripts/summarise_evidence.py"
+    command = [sys.executable, script, "--config", file, "--seeds", "0", "1", "--output-dir", "evidence"]
+    said = subprocess.run(command, cwd=finished.path, capture_output=True, text=True, check=True).stdout
+    assert said == "study, paired: Nothing is missing.\n"
+    states = pq.read_table(finished.path / "evidence/episodes.parquet").to_pydict()
+    assert states["initial_state"] == [12000, 12001, 1_012_000, 1_012_001] and states["seed"] == [0, 0, 1, 1]
+    folders = [finished.path / f"data/study_seed{seed}/demonstrations" for seed in (0, 1)]
+    actions = [pq.read_table(next(folder.rglob("file-*.parquet")))["action"] for folder in folders]
+    assert not actions[0].equals(actions[1])
+
+
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
     changed = small({"advantages.n5_q30.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
     _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))

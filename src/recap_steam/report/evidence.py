@@ -13,11 +13,11 @@ from recap_steam.report.results import arm_label
 from recap_steam.report.study import Study, read_studies, round_numbers
 from recap_steam.report.study_tables import (
     arms_table,
+    comparisons_table,
     critics_table,
     ensembles_table,
     ledger_table,
     pooled_summary,
-    tests_table,
 )
 from recap_steam.report.tables import Table
 
@@ -77,7 +77,7 @@ def _section(study: Study) -> Iterator[str]:
     yield f"Task {study.task}; {len(study.results)} seeds, {len(study.keys)} arms, {episodes} initial states in each. {_state(study)}"
     tables = {
         "Arms": arms_table(study),
-        "Tests": tests_table(study),
+        "Tests": comparisons_table(study),
         "Rounds": ledger_table(study),
         "Value critics": critics_table(study),
         "Progress critics": ensembles_table(study),

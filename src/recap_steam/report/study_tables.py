@@ -46,7 +46,7 @@ def _rate_cells(summary: ArmSummary | None) -> list[str]:
     return [percent(summary.rate), f"{100 * summary.low:.0f} to {percent(summary.high)}"] if summary else [MISSING] * 2
 
 
-def tests_table(study: Study) -> Table:
+def comparisons_table(study: Study) -> Table:
     """Every arm with labels of its own beside the reference and beside what differs from it in one thing."""
     head = ["arm", "compared with", "what differs there", "seeds", "solved by the arm only", "by the other only"]
     head += ["difference, points", "95 % interval", "p", "by seed, points", "seeds of the same sign"]

@@ -61,6 +61,13 @@ def test_all_positive_and_plain_imitation_are_controls():
     ]  # the start policy saw other data
 
 
+def test_labels_that_are_all_positive_are_a_control_of_every_tag():
+    config = small_config()
+    config["policies"]["all_positive"] = {**copy.deepcopy(config["policies"]["recap"]), "label_control": "all_positive"}
+    found = pairs(config, [arm("steam", 30, 1.0), arm("all_positive", 30, 1.0)])
+    assert found == [("steam, guidance 1", "all_positive, guidance 1", "control: every frame labelled positive")]
+
+
 def test_a_gain_that_the_control_has_too_is_not_called_one():
     arms = [arm("filtered", 45), arm("recap", 30, 1.0), arm("shuffled", 29, 1.0)]
     found = comparisons(load_experiment(small_config()), arms)
