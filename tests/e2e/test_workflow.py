@@ -145,7 +145,7 @@ def test_replicates_share_no_initial_state_and_are_pooled(finished: Tree):
     states = pq.read_table(finished.path / "evidence/episodes.parquet").to_pydict()
     assert states["initial_state"] == [12000, 12001, 1_012_000, 1_012_001] and states["seed"] == [0, 0, 1, 1]
     folders = [finished.path / f"data/study_seed{seed}/demonstrations" for seed in (0, 1)]
-    actions = [pq.read_table(next(folder.rglob("file-*.parquet")))["action"] for folder in folders]
+    actions = [pq.read_table(next((folder / "data").rglob("*.parquet")))["action"] for folder in folders]
     assert not actions[0].equals(actions[1])
 
 
