@@ -31,6 +31,20 @@ def with_defaults(raw: dict) -> dict:
     return filled
 
 
+def read_experiment(path: Path) -> dict:
+    """What an experiment file holds, not validated.
+
+    Raises:
+        UserError: no such file, or it is not YAML.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such experiment file; give one with --config")
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); correct it") from None
+
+
 def refuse_duplicate_keys(path: str | Path) -> None:
     """Refuse an experiment file that writes a key twice, of which YAML silently keeps the last.
 

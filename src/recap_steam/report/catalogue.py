@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
-import yaml
 
 from recap_steam.config import Experiment, load_experiment
 from recap_steam.errors import UserError, run_main
@@ -20,6 +19,7 @@ from recap_steam.report.catalogue_data import data_views
 from recap_steam.report.catalogue_results import result_views
 from recap_steam.report.catalogue_sql import View, identifier, text
 from recap_steam.report.results import Results
+from recap_steam.schema import read_experiment
 
 FILE_NAME = "catalogue.duckdb"
 # The package index has the shell in an older version than the library. It reads this storage, and so does every newer one.
@@ -92,22 +92,13 @@ def shell() -> str:
     return str(program)
 
 
-def _read_experiment(path: Path) -> Experiment:
-    if not path.is_file():
-        raise UserError(f"{path}: no such experiment file; give one with --config")
-    try:
-        return load_experiment(yaml.safe_load(path.read_text()))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); correct it") from None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="experiment file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder that holds results/<experiment>")
     parser.add_argument("arguments", nargs="*", help="of the shell, after --, for example: -- -f docs/queries/worst_episodes.sql")
     arguments = parser.parse_args()
-    experiment = _read_experiment(arguments.config)
+    experiment = load_experiment(read_experiment(arguments.config))
     results_dir = arguments.results / experiment.experiment
     for problem in write_catalogue(experiment, results_dir):
         print(f"note: {problem}", file=sys.stderr)
