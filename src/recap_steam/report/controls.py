@@ -13,6 +13,7 @@ WHAT = {  # what is different in the other policy
     "successes_and_interventions": "control: imitation of successes and interventions, no labels",
     "all": "control: imitation of all frames, no labels",
 }
+PLAIN = "the same weights under the plain prompt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,24 +27,32 @@ class Comparison:
 
 
 def comparisons(experiment: Experiment, arms: list[Arm]) -> list[Comparison]:
-    """All pairs at one guidance scale whose configurations differ in one thing, in the order of the arms."""
+    """All pairs at one guidance scale whose configurations differ in one thing, and all scales of a policy beside its scale 0, if there is
+    one, in the order of the arms."""
     return [Comparison(*pair, tested(pair[1], pair[0])) for pair in _pairs(experiment.policies, arms)]
 
 
 def _pairs(policies: dict[str, PolicyConfig], arms: list[Arm]) -> Iterator[tuple[Arm, Arm, str]]:
     for place, treatment in enumerate(arms):
+        labelled = policies.get(treatment.policy)
+        if labelled is None or labelled.advantage_tag is None or labelled.label_control != "none":
+            continue  # no labels of its own
         for other_place, other in enumerate(arms):
-            if other.guidance_scale not in (None, treatment.guidance_scale) or not {treatment.policy, other.policy} <= policies.keys():
-                continue
-            what = _difference(policies[treatment.policy], policies[other.policy])
-            if what and (what in WHAT.values() or place < other_place):  # labels against other labels: once
+            what = _difference_of_arms(policies, treatment, other)
+            if what and (what in (PLAIN, *WHAT.values()) or place < other_place):  # labels against other labels: once
                 yield treatment, other, what
 
 
-def _difference(treatment: PolicyConfig, other: PolicyConfig) -> str | None:
-    """The one thing in which ``other`` differs; None if it differs in more or in nothing, or ``treatment`` has no labels of its own."""
-    if treatment.advantage_tag is None or treatment.label_control != "none":
+def _difference_of_arms(policies: dict[str, PolicyConfig], treatment: Arm, other: Arm) -> str | None:
+    """The one thing in which ``other`` differs; None if it differs in more or in nothing."""
+    if other.policy == treatment.policy:
+        return PLAIN if other.guidance_scale == 0 != treatment.guidance_scale else None
+    if other.policy not in policies or other.guidance_scale not in (None, treatment.guidance_scale):
         return None
+    return _difference(policies[treatment.policy], policies[other.policy])
+
+
+def _difference(treatment: PolicyConfig, other: PolicyConfig) -> str | None:
     if other.label_control != "none":
         same, what = ("label_control",), WHAT[other.label_control]
     elif other.advantage_tag is not None:
