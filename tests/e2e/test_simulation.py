@@ -29,8 +29,12 @@ from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors
 from recap_steam.report.evaluation_videos import arm_videos_stage
 from recap_steam.schema import with_defaults
+from recap_steam.serving.value import ValueService
 from recap_steam.simulation.collect import MARKER, collect_stage
+from recap_steam.simulation.controllers import open_controller
 from recap_steam.simulation.evaluate import evaluate_stage
+from recap_steam.simulation.rollout import roll_out
+from recap_steam.simulation.watch import watch_episode
 from tests.e2e.launching import finish, start
 from tests.unit.critics.small import save_small_critics
 
@@ -250,6 +254,29 @@ def test_videos_of_an_arm_show_the_recorded_episodes_with_their_values(policy_di
     other = load_experiment(document(tmp_path, {"max_episode_steps": 5}))
     with pytest.raises(UserError, match=r"rows\.parquet: episode 0 runs otherwise than is recorded there"):
         arm_videos_stage(other, *arm, critic_dir, rows, tmp_path / "others")
+
+
+def test_a_watched_episode_tells_values_and_scores_while_it_runs(policy_dir, tmp_path, capsys):
+    """Those of the recorded pictures, and of the second of the initial states."""
+    critic_dir, ensemble_dir = save_small_critics(tmp_path / "critics", [CAMERA], [CAMERA], k=2)
+    config = load_experiment(document(tmp_path, {"max_episode_steps": 5})).environments["drawer"]
+    watch_episode(config, policy_dir, 2.0, 90, 1, ValueService(critic_dir, ensemble_dir))
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "episode 1 (seed 91): failure after 5 frames"
+    with open_controller("p", policy_dir, config, 2.0, False) as controller:
+        *_, recorded = roll_out(config, controller, seed=90, num_episodes=2, record_images=True, batch_size=1)
+    judge = ValueService(critic_dir, ensemble_dir).session()
+    for frame, (line, picture) in enumerate(zip(lines, recorded.images[CAMERA], strict=True)):
+        answer = judge.infer({CAMERA: picture, "prompt": config.prompt, "frame": frame})
+        assert line.startswith(f"frame {frame:4d} ") and f" value {answer['value']:+.3f} |" in line
+        assert line.endswith("|" if frame < 2 else f"score of frame {frame - 2} {answer['score'] or 0:+.3f}")
+
+
+def test_a_critic_that_does_not_see_what_is_rendered_watches_nothing(tmp_path):
+    critic_dir, _ = save_small_critics(tmp_path / "critics", ["observation.images.wrist"], [CAMERA], k=2)
+    config = load_experiment(document(tmp_path)).environments["drawer"]
+    with pytest.raises(UserError, match=rf"the critic needs observation\.images\.wrist, environment drawer-open-v3 renders {CAMERA}; use"):
+        watch_episode(config, None, None, 90, 0, ValueService(critic_dir, None))
 
 
 def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_collection(tmp_path):

@@ -3,6 +3,7 @@
 All of it without network: nothing but packages is ever fetched, and these are there.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -147,6 +149,66 @@ def test_replicates_share_no_initial_state_and_are_pooled(finished: Tree):
     folders = [finished.path / f"data/study_seed{seed}/demonstrations" for seed in (0, 1)]
     actions = [pq.read_table(next((folder / "data").rglob("*.parquet")))["action"] for folder in folders]
     assert not actions[0].equals(actions[1])
+
+
+def rounds(tree: Tree, count: int) -> tuple[str, str]:
+    loop = {"rounds": {"recap": {"count": count, "dataset": "rollouts"}}}
+    return "--configfile", tree.experiment(f"rounds{count}", small(loop))
+
+
+def made(tree: Tree) -> dict[str, tuple[int, bytes]]:
+    """Time and bytes of every file of data and of results; of the experiment as a whole speak its report, rule graph and catalogue."""
+    whole = re.compile(r"results/small/(report/|rule_graph\.dot|catalogue\.duckdb)")
+    files = [path for folder in ("data", "results") for path in (tree.path / folder).rglob("*") if path.is_file()]
+    names = {str(path.relative_to(tree.path)): path for path in files}
+    return {name: (path.stat().st_mtime_ns, path.read_bytes()) for name, path in names.items() if not whole.match(name)}
+
+
+def test_a_further_round_adds_its_own_files_and_touches_none(finished: Tree):
+    first = made(finished)
+    _, jobs = run(finished, *rounds(finished, 2))
+    once = (
+        "collect_dataset",
+        "index_dataset",
+        "cache_frames",
+        "compute_returns",
+        "train_critic",
+        "compute_threshold",
+        "compute_norm_stats",
+    )
+    once += ("train_policy", "evaluate_policy", "draw_rule_graph", "build_report", "all")
+    several = {"compute_values": 4, "compute_advantages": 3, "plot_diagnostics": 3}
+    assert {rule: jobs.count(rule) for rule in jobs} == dict.fromkeys(once, 1) | several
+    second = made(finished)
+    assert {name: second[name] for name in first} == first
+    assert {"data/demo/rollouts_recap_r2/meta/info.json", "results/small/policies/recap_r2/model.safetensors"} <= second.keys()
+
+
+def test_the_ledger_says_what_each_round_had_and_gave(finished: Tree):
+    results, data = Path("results/small"), ["demonstrations", "rollouts", "rollouts_recap_r2"]
+    question = "SELECT round, policy, collected_by, new_data, episodes, learns_from, critic, labels, positive_rate, evaluated, successes "
+    with contextlib.chdir(finished.path), duckdb.connect(str(results / "catalogue.duckdb"), read_only=True) as catalogue:
+        found = catalogue.sql(f"{question} FROM ledger ORDER BY round").fetchall()
+        arms = [pq.read_table(results / f"evaluations/paired/{arm}.parquet") for arm in ("start_plain", "recap_w1.5", "recap_r2_w1.5")]
+        summary = (results / "report/summary.txt").read_text()
+    assert [row[:8] for row in found] == [
+        (0, "start", None, None, None, data[:1], None, None),
+        (1, "recap", "start", "rollouts", 4, data[:2], "value", "n5_q30"),
+        (2, "recap_r2", "recap", "rollouts_recap_r2", 4, data, "value_recap_r2", "n5_q30_recap_r2"),
+    ]
+    assert [row[9:] for row in found] == [(2, sum(arm["success"].to_pylist())) for arm in arms]
+    assert found[0][8] is None and all(0.2 < row[8] < 1 for row in found[1:])  # three tenths of the frames, and corrections
+    assert re.search(r"^2 +recap_r2 +random weights +recap +rollouts_recap_r2 +4 ", summary, re.MULTILINE), summary
+
+
+def test_a_third_round_would_make_nothing_of_the_others_again(finished: Tree):
+    """By Snakemake's own account of what it made: every job but the report is of the third round."""
+    assert finished.plan(*rounds(finished, 2)) == {}
+    status, output = finished.snakemake(*rounds(finished, 3), "-n")
+    jobs = re.findall(r"^Job \d+: (.+)$", output, re.MULTILINE)
+    assert status == 0 and len(jobs) == 25, output
+    others = ["Ask Snakemake for the graph of its rules", "Build the report", "Everything that the experiment describes"]
+    assert sorted(job for job in jobs if "recap_r3" not in job) == others
 
 
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):

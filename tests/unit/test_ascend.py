@@ -13,8 +13,9 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs/ascend.md").read_text()
 LOCKS = [REPOSITORY / "envs" / name for name in ("requirements.txt", "ascend.txt")]
 OURS = ("recap_steam", "tests", "benchmarks")
-# Sizes of a small pi0.5, while it is constructed: lerobot has no other way to ask for them. Never at full size.
-STATED = {"src/recap_steam/policy/pi05.py": 2}
+# Sizes of a small pi0.5, while it is constructed: lerobot has no other way to ask for them. Never at full size. And the folder of LIBERO's
+# assets, which it takes from nowhere else without a download; only where it simulates.
+STATED = {"src/recap_steam/policy/pi05.py": 2, "src/recap_steam/simulation/libero_package.py": 1}
 
 
 def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:

@@ -159,7 +159,7 @@ STALE: dict[str, dict[str, int]] = {
     "evaluations.*.through_server": EVALUATION,
     "evaluations.*.stop_below": {"evaluate_policy": 6} | REPORT,  # the first arm never stops
     "evaluations.*.devices": NOTHING,
-    "evaluations.*.video_critic": REPORT,  # which says of every key what it is; the videos are a target of their own
+    "evaluations.*.video_critic": NOTHING,  # the videos are a target of their own
     **dict.fromkeys(keys("diagnostics.", "num_episodes seed"), SHOWN),
     **dict.fromkeys(SITE_KEYS, NOTHING),
 }

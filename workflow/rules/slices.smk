@@ -302,12 +302,10 @@ def guidance(wildcards):
 
 
 def report_slice():
-    """The whole experiment, except how and where it is computed."""
-    kept = {key: value for key, value in RAW.items() if key not in SITE_KEYS}
+    """The whole experiment, except how and where it is computed, and whose values the videos of arms show."""
+    kept, unread = {key: value for key, value in RAW.items() if key not in SITE_KEYS}, (*EXECUTION_KEYS, "video_critic")
     for section in ("critics", "policies", "evaluations"):
-        kept[section] = {
-            tag: {key: value for key, value in entry.items() if key not in EXECUTION_KEYS} for tag, entry in RAW[section].items()
-        }
+        kept[section] = {tag: {key: value for key, value in entry.items() if key not in unread} for tag, entry in RAW[section].items()}
     return json.dumps(kept, sort_keys=True)
 
 

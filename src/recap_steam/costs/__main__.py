@@ -4,14 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-import yaml
-
 from recap_steam.config import load_experiment
 from recap_steam.costs.jobs import read_jobs
 from recap_steam.costs.known import KnownRates, read_rates
 from recap_steam.costs.table import describe, make_rows
 from recap_steam.costs.work import Workload
 from recap_steam.errors import run_main
+from recap_steam.schema import read_file
 
 RATES = [Path("state/rates"), Path("benchmarks/rates")]
 
@@ -23,7 +22,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder that holds results/<experiment>")
     parser.add_argument("--rates", type=Path, nargs="+", default=RATES, help="folders of measured rates, the best first")
     arguments = parser.parse_args()
-    experiment = load_experiment(yaml.safe_load(arguments.config.read_text()))
+    experiment = load_experiment(read_file(arguments.config))
     known = KnownRates(read_rates(arguments.rates), arguments.device)
     jobs = read_jobs(sys.stdin)
     workload = Workload(experiment, arguments.results / experiment.experiment, jobs)

@@ -13,6 +13,7 @@ WHAT = {  # what is different in the other policy
     "successes_and_interventions": "control: imitation of successes and interventions, no labels",
     "all": "control: imitation of all frames, no labels",
 }
+PLAIN = "the same weights under the plain prompt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,27 +27,36 @@ class Comparison:
 
 
 def comparisons(experiment: Experiment, arms: list[Arm]) -> list[Comparison]:
-    """All pairs at one guidance scale whose configurations differ in one thing, in the order of the arms."""
+    """All pairs that ``differing_in_one_thing`` finds, tested, in the order of the arms."""
     by_key = {arm.key: arm for arm in arms}
     pairs = [(by_key[treatment], by_key[other], what) for treatment, other, what in differing_in_one_thing(experiment.policies, [*by_key])]
     return [Comparison(*pair, tested(pair[1], pair[0])) for pair in pairs]
 
 
 def differing_in_one_thing(policies: dict[str, PolicyConfig], arms: list[ArmKey]) -> Iterator[tuple[ArmKey, ArmKey, str]]:
-    """(arm with labels, arm that differs in one thing, what it is) of arms at one guidance scale, in their order."""
+    """(arm with labels, arm that differs in one thing, what it is) of arms at one guidance scale, and of all scales of a policy beside its
+    scale 0, if there is one; in the order of the arms."""
     for place, treatment in enumerate(arms):
+        labelled = policies.get(treatment[0])
+        if labelled is None or labelled.advantage_tag is None or labelled.label_control != "none":
+            continue  # no labels of its own
         for other_place, other in enumerate(arms):
-            if other[1] not in (None, treatment[1]) or not {treatment[0], other[0]} <= policies.keys():
-                continue
-            what = _difference(policies[treatment[0]], policies[other[0]])
-            if what and (what in WHAT.values() or place < other_place):  # labels against other labels: once
+            what = _difference_of_arms(policies, treatment, other)
+            if what and (what in (PLAIN, *WHAT.values()) or place < other_place):  # labels against other labels: once
                 yield treatment, other, what
 
 
-def _difference(treatment: PolicyConfig, other: PolicyConfig) -> str | None:
-    """The one thing in which ``other`` differs; None if it differs in more or in nothing, or ``treatment`` has no labels of its own."""
-    if treatment.advantage_tag is None or treatment.label_control != "none":
+def _difference_of_arms(policies: dict[str, PolicyConfig], treatment: ArmKey, other: ArmKey) -> str | None:
+    """The one thing in which ``other`` differs; None if it differs in more or in nothing."""
+    (policy, scale), (other_policy, other_scale) = treatment, other
+    if other_policy == policy:
+        return PLAIN if other_scale == 0 != scale else None
+    if other_policy not in policies or other_scale not in (None, scale):
         return None
+    return _difference(policies[policy], policies[other_policy])
+
+
+def _difference(treatment: PolicyConfig, other: PolicyConfig) -> str | None:
     if other.label_control == "all_positive":
         same, what = ("label_control", "advantage_tag"), WHAT[other.label_control]  # of labels that are all alike, the tag says nothing
     elif other.label_control != "none":

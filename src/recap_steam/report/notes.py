@@ -36,7 +36,8 @@ ENSEMBLE = (
     "from (of rollouts the successes, unless only_success is off), the one by outcome all. All numbers: evaluation.json."
 )
 CONTROL = (
-    "Each pair differs in what is stated and in nothing else: the same data, model, steps, seed and guidance, the same initial states. "
+    "Did the labels help? Each pair differs in what is stated and in nothing else: the same data, model, steps, seed and guidance (of the "
+    "same weights, the guidance), the same initial states. "
     "What an arm gains over the start is not what its labels gained: that is the difference to the control whose labels are shuffled. "
     "Significant when p is below 0.05 divided by the number of these pairs."
 )

@@ -7,7 +7,7 @@ Everything random about an episode (its noise, whether it is corrected, the poli
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -103,13 +103,15 @@ def roll_out(
     record_images: bool = False,
     batch_size: int | None = None,
     share: tuple[int, int] = (0, 1),
+    watch: Callable[[Run], None] | None = None,
 ) -> Iterator[Episode]:
     """Episodes 0 to num_episodes - 1 in order, each ended by success or after max_episode_steps frames.
 
     ``share`` (r, n): of batches, only every n-th one from the r-th on. Batches hold the same episodes whatever n is.
 
     ``collect`` gives exploration and corrections (None: neither). Pictures are rendered where the controller plans, and at every frame
-    if they are recorded. ``batch_size`` episodes run at once; None: as many as the simulator makes cheap.
+    if they are recorded or watched: ``watch`` is called with every run at every frame, when its picture is there and before it acts.
+    ``batch_size`` episodes run at once; None: as many as the simulator makes cheap.
     """
     batch_size = batch_size or config.lockstep
     with make_environments(config, min(batch_size, num_episodes)) as environments:
@@ -117,14 +119,16 @@ def roll_out(
             episodes = range(start, min(start + batch_size, num_episodes))
             runs = [Run(environment, seed, episode, collect) for environment, episode in zip(environments, episodes, strict=False)]
             while active := [run for run in runs if not run.done]:
-                _advance_all(active, controller, record_images)
+                _advance_all(active, controller, record_images, watch)
             yield from (run.finish(record_images) for run in runs)
 
 
-def _advance_all(runs: list[Run], controller: Controller, record_images: bool) -> None:
+def _advance_all(runs: list[Run], controller: Controller, record_images: bool, watch: Callable[[Run], None] | None) -> None:
     planning = [run for run in runs if run.needs_plan]
-    for run in runs if record_images else planning if controller.sees else ():
+    for run in runs if record_images or watch else planning if controller.sees else ():
         run.images = run.environment.render()
+    for run in runs if watch else ():
+        watch(run)
     if planning:
         for run, plan in zip(planning, controller.plan(planning), strict=True):
             run.follow(plan)

@@ -68,6 +68,16 @@ def test_labels_that_are_all_positive_are_a_control_of_every_tag():
     assert found == [("steam, guidance 1", "all_positive, guidance 1", "control: every frame labelled positive")]
 
 
+def test_guidance_is_compared_with_the_same_weights_under_the_plain_prompt():
+    """So that one table says what the indicator gave, at each scale; of a control it would say nothing."""
+    arms = [arm(policy, 30, scale) for policy in ("recap", "shuffled") for scale in (0.0, 1.0, 2.0)]
+    found = pairs(small_config(), arms)
+    assert [pair for pair in found if pair[2] != SHUFFLED] == [
+        (f"recap, guidance {scale}", "recap, guidance 0", "the same weights under the plain prompt") for scale in (1, 2)
+    ]
+    assert len(found) == 3 + 2
+
+
 def test_a_gain_that_the_control_has_too_is_not_called_one():
     arms = [arm("filtered", 45), arm("recap", 30, 1.0), arm("shuffled", 29, 1.0)]
     found = comparisons(load_experiment(small_config()), arms)

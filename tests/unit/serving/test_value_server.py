@@ -1,6 +1,7 @@
 """The value server says of every frame what the passes over a dataset say of it; the two kinds of servers refuse each other's clients."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,28 @@ def test_metadata_says_what_is_answered(port):
     assert metadata["kind"] == "value" and metadata["cameras"] == [CAMERA, WRIST]
     assert metadata["answers"]["value"] == {"cameras": [CAMERA], "return_min": -40.0, "offset": 0.0}
     assert metadata["answers"]["score"] == {"cameras": [WRIST, CAMERA], "k": K, "ensemble_size": 2}
+
+
+def test_the_documented_loop_traces_an_episode(port, recorded, capsys):
+    document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
+    (code,) = re.findall(r"<!-- tested by tests/unit/serving/test_value_server.py -->\n```python\n(.*?)```", document, re.DOTALL)
+    _, images, _ = recorded
+
+    class Robot:
+        frame = 0
+
+        def camera(self, name):
+            return images[name][self.frame]
+
+        def step(self):
+            self.frame += 1
+
+    names = {"robot": Robot()}
+    exec(code.replace("8001", str(port)).replace("500", "4"), names)
+    names["values"]._ws.close()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+    assert [line[0] for line in lines] == ["0", "1", "2", "3"] and len({line[1] for line in lines}) > 1
+    assert [line[2] == "None" for line in lines] == [True, True, False, False]
 
 
 def test_a_frame_is_scored_where_the_one_k_frames_back_was_sent(port, recorded):

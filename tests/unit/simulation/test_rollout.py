@@ -91,3 +91,12 @@ def test_evaluation_renders_only_where_the_policy_plans(environment_config, monk
     episodes = list(roll_out(environment_config(max_episode_steps=10), Drift(), seed=0, num_episodes=2))
     assert len(calls) == 2 * 3  # plans at frames 0, 4 and 8
     assert all(episode.images is None and episode.num_frames == 10 for episode in episodes)
+
+
+def test_a_watcher_sees_every_frame_before_the_action_and_changes_nothing(environment_config):
+    config, seen = environment_config(max_episode_steps=5), []
+    shared = {"seed": 7, "num_episodes": 2, "record_images": True}
+    watched = list(roll_out(config, Drift(), **shared, watch=lambda run: seen.append((run.frame, run.episode, run.images[CAMERA]))))
+    assert all(same(*pair) for pair in zip(watched, roll_out(config, Drift(), **shared), strict=True))
+    assert [place for *place, _ in seen] == [[frame, episode] for frame in range(5) for episode in range(2)]
+    assert all(np.array_equal(picture, watched[episode].images[CAMERA][frame]) for frame, episode, picture in seen)
