@@ -81,12 +81,18 @@ def make_serving(cameras: list[str]) -> Serving:
     )
 
 
-def save_small_policy(folder: Path, cameras: tuple[str, ...] = (CAMERA,), state_dim: int = STATE_DIM, action_dim: int = ACTION_DIM) -> Path:
-    """The folder of a policy with random weights, by default one that reads one camera."""
+def save_small_policy(
+    folder: Path,
+    cameras: tuple[str, ...] = (CAMERA,),
+    state_dim: int = STATE_DIM,
+    action_dim: int = ACTION_DIM,
+    prompt: str = "open the drawer",
+) -> Path:
+    """The folder of a policy with random weights, by default one that reads one camera; its tokenizer is short on ``prompt``."""
     rng, config = np.random.default_rng(0), pi05.make_config(MODEL, list(cameras), state_dim, action_dim)
     policy = make_policy(config)
     statistics = make_statistics(rng.normal(2, 3, (500, state_dim)), rng.uniform(-0.5, 2, (500, action_dim)))
-    tokenizer = train_tokenizer(tokenizer_corpus(["open the drawer"]), SMALL.vocab_size)
+    tokenizer = train_tokenizer(tokenizer_corpus([prompt]), SMALL.vocab_size)
     folder.mkdir(parents=True, exist_ok=True)
     serving = dataclasses.replace(make_serving(list(cameras)), state_dim=state_dim, action_dim=action_dim)
     processors = make_processors(config, statistics, tokenizer)

@@ -51,29 +51,26 @@ def _check_video_critics(experiment: Experiment) -> None:
 
 
 def _check_seeds(experiment: Experiment) -> None:
-    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i; where there are
-    only a few recorded states, the one at that number modulo theirs)."""
+    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i)."""
     collected = [(f"datasets.{n}.collect.seed", d.collect, d.split) for n, d in experiment.datasets.items() if d.collect]
     held_out = [(key, run) for key, run, split in collected if split == "eval"]
     held_out += [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
     for key, run in held_out:
         for other_key, other, split in collected:
-            states = experiment.environments[run.environment].initial_states
-            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other, states):
-                few = f" (its {states} initial states are chosen by seed modulo {states})" if states else ""
-                problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task{few}"
+            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
+                problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task"
                 raise config_error(key, f"{problem}; move one of the two ranges")
 
 
 def _check_seeds_of_rounds(experiment: Experiment) -> None:
-    """What a round collects has other seeds than whatever else its policy learns from; recorded states may come again, with other noise."""
+    """What a round collects has other seeds than whatever else its policy learns from."""
     for loop, rounds in experiment.rounds.items():
         names = experiment.policies[of_round(loop, loop, rounds.count)].datasets
         further = [of_round(rounds.dataset, loop, number) for number in range(2, rounds.count + 1)]
         runs = {name: experiment.datasets[name].collect for name in names if experiment.datasets[name].collect}
         for name in further:
             for other in (other for other in runs if other != name):
-                if _task(experiment, runs[name]) == _task(experiment, runs[other]) and _overlap(runs[name], runs[other], None):
+                if _task(experiment, runs[name]) == _task(experiment, runs[other]) and _overlap(runs[name], runs[other]):
                     spans = f"seeds {_span(runs[name])} of '{name}' overlap those of '{other}', {_span(runs[other])}"
                     raise config_error(f"rounds.{loop}", f"{spans}, on the same task; set its seed")
 
@@ -83,12 +80,9 @@ def _task(experiment: Experiment, run: CollectConfig | EvaluationConfig) -> tupl
     return environment.simulator, environment.task_name
 
 
-def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig, states: int | None) -> bool:
-    """Whether two runs share an initial state; ``states``: how many there are, None if every seed has its own."""
-    if states is None:
-        return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
-    used = [{seed % states for seed in range(run.seed, run.seed + min(run.num_episodes, states))} for run in (a, b)]
-    return bool(used[0] & used[1])
+def _overlap(a: CollectConfig | EvaluationConfig, b: CollectConfig | EvaluationConfig) -> bool:
+    """Whether two runs share an initial state: every seed has its own."""
+    return a.seed < b.seed + b.num_episodes and b.seed < a.seed + a.num_episodes
 
 
 def _span(run: CollectConfig | EvaluationConfig) -> str:

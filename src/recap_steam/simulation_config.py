@@ -23,8 +23,8 @@ class Robot:
 class EnvironmentConfig:
     """What environments of every simulator have.
 
-    The classes of the simulators add ``robot``; ``lockstep``, how many environments of it a process runs at once; ``initial_states``, how
-    many there are where seeds choose among recorded ones (else None); and ``has_expert``, whether there is a scripted one.
+    The classes of the simulators add ``robot``; ``lockstep``, how many environments of it a process runs at once; and ``has_expert``,
+    whether there is a scripted one.
     """
 
     simulator: str
@@ -52,7 +52,6 @@ class MetaWorldConfig(EnvironmentConfig):
     # Hand displacement in centimetres per simulator step, and gripper: -1 opens, 1 closes. State: metres; opening from 0 to 1.
     robot = Robot("sawyer", ("hand_x", "hand_y", "hand_z", "gripper"), ("dx", "dy", "dz", "gripper"), hz=80)
     lockstep = 25  # 20 MB each; more save nothing: a policy call is a tenth of the time already
-    initial_states = None
     has_expert = True
 
     @property
@@ -79,7 +78,6 @@ class LiberoConfig(EnvironmentConfig):
         hz=20,
     )
     lockstep = 1  # robosuite draws into the GL context that the process made last, so two would draw into each other's
-    initial_states = 50  # recorded ones, that everybody evaluates on
     has_expert = False
 
     @property

@@ -9,7 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from recap_steam.config import load_experiment
+from recap_steam.dataset.frames import FrameCache, build_frame_cache
+from recap_steam.dataset.indexing import index_dataset
+from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
+from recap_steam.simulation.collect import collect_stage
 from recap_steam.simulation.environments import make_environments
 from recap_steam.simulation.evaluate import evaluate_stage
 from tests.policies import save_small_policy
@@ -24,26 +28,68 @@ TASK = {"simulator": "libero", "suite": "libero_10", "task_id": 0, "prompt": PRO
 
 def experiment(**changes):
     evaluation = {"environment": "task0", "policies": ["p"], "num_episodes": 2, "seed": 3, "through_server": True}
-    return load_experiment({"experiment": "x", "environments": {"task0": TASK | changes}, "evaluations": {"paired": evaluation}})
+    collect = {"environment": "task0", "policy": "p", "num_episodes": 2, "seed": 49, "action_noise": 0.1}
+    sections = {
+        "environments": {"task0": TASK | changes},
+        "datasets": {"rollouts": {"path": "data/rollouts", "type": "rollout", "collect": collect}},
+        "evaluations": {"paired": evaluation},
+    }
+    return load_experiment({"experiment": "x"} | sections)
 
 
-def test_two_short_episodes_through_the_server(tmp_path: Path) -> None:
-    policy_dir = save_small_policy(tmp_path / "policy", CAMERAS, 8, 7)
+@pytest.fixture(scope="module")
+def policy_dir(tmp_path_factory) -> Path:
+    return save_small_policy(tmp_path_factory.mktemp("policy"), CAMERAS, 8, 7, PROMPT)
+
+
+def test_two_short_episodes_through_the_server(policy_dir: Path, tmp_path: Path) -> None:
     evaluate_stage(experiment(), "paired", "p", policy_dir, 1.0, None, tmp_path / "arm.parquet")
     rows = pq.read_table(tmp_path / "arm.parquet").to_pylist()
     assert [(row["episode"], row["seed"], row["success"], row["num_frames"]) for row in rows] == [(0, 3, False, 6), (1, 4, False, 6)]
 
 
+def test_a_policy_collects_a_dataset_that_is_read_like_any_other(policy_dir: Path, tmp_path: Path) -> None:
+    """From the last recorded state and from one that is drawn; its first picture is the one that the policy saw there."""
+    root = tmp_path / "rollouts"
+    collect_stage(experiment(), "rollouts", policy_dir, root / "meta/info.json")
+    dataset = open_dataset("rollouts", root)
+    episodes, notes = index_dataset(dataset, "rollout")
+    assert (episodes.length.tolist(), episodes.success.tolist(), notes) == ([6, 6], [False, False], [])
+    build_frame_cache(dataset, episodes, list(CAMERAS), 64, tmp_path / "frames.arrow")
+    cache = FrameCache.open(tmp_path / "frames.arrow", episodes)
+    states = np.stack(pq.read_table(root / "data")["observation.state"].to_pylist())
+    with make_environments(experiment().environments["task0"], 1) as [environment]:
+        for seed, first in ((49, 0), (50, 6)):
+            environment.reset(seed)
+            np.testing.assert_array_equal(environment.state(), states[first].astype(np.float32))
+            for key, picture in environment.render().items():
+                np.testing.assert_array_equal(picture, cache.images(key, np.array([first]))[0])
+
+
+def test_seeds_beyond_the_recorded_states_draw_states_of_their_own() -> None:
+    """The same one whatever happened before; objects and hand lie elsewhere, but not far from where they lie in recorded states."""
+    found = {}
+    with make_environments(experiment().environments["task0"], 1) as [environment]:
+        for seed in (50, 0, 51, 50):
+            environment.reset(seed)
+            seen = np.concatenate([environment.state(), *(picture.ravel() for picture in environment.render().values())])
+            np.testing.assert_array_equal(found.setdefault(seed, seen), seen)
+    for one, other in ((0, 50), (50, 51)):
+        hands = found[one][:3], found[other][:3]
+        assert 1e-4 < np.abs(hands[0] - hands[1]).max() < 0.1
+        assert 0.5 < np.abs(found[one][8:] - found[other][8:]).mean() < 20
+
+
 def test_observations_are_those_of_lerobots_own_environment() -> None:
-    """State after its processor, and which way up pictures are; and a seed gives one of the 50 recorded states, whatever happened before.
+    """States after its processor and pictures, bit by bit, in a recorded state and in motion, whatever happened before.
 
     One environment after the other: they share a GL context.
     """
-    actions = np.random.default_rng(0).uniform(-1, 1, (3, 7)).astype(np.float32)
+    actions = np.random.default_rng(0).uniform(-1, 1, (5, 7)).astype(np.float32)
     with make_environments(experiment().environments["task0"], 1) as [environment]:
         environment.reset(4)
         other = environment.state()
-        environment.reset(53)
+        environment.reset(3)
         ours = [(environment.state(), environment.render())]
         for action in actions:
             assert not environment.step(action)
@@ -54,8 +100,7 @@ def test_observations_are_those_of_lerobots_own_environment() -> None:
         np.testing.assert_allclose(state, expected["observation.state"][0].numpy(), atol=1e-6)
         for key, name in zip(CAMERAS, ("image", "image2"), strict=True):
             shown = expected[f"observation.images.{name}"][0].permute(1, 2, 0).numpy()
-            differences = [np.abs(pictures[key].astype(int) - view).mean() for view in (shown, shown[::-1, ::-1])]
-            assert differences[0] < differences[1] / 3  # the right way up; they are not equal pixel by pixel
+            np.testing.assert_array_equal(pictures[key], shown)
 
 
 def lerobot_shows(initial_state: int, actions: np.ndarray) -> list[dict]:

