@@ -56,8 +56,8 @@ def evidence_stage(files: list[Path], seeds: list[int], results_dir: Path, outpu
     with atomic_output(output_dir / "tables.md") as path:
         path.write_text("\n\n".join(["# Tables of the evidence", NOTE, *(part for study in studies for part in _section(study))]) + "\n")
     with atomic_output(output_dir / "success.png") as path:
-        draw_success(path, {f"{study.name}, {study.task}": points for study in studies if (points := _points(study))})
-    print(*(f"{study.name}, {study.evaluation}: {_state(study)}" for study in studies), sep="\n")
+        draw_success(path, panels(studies))
+    print(*(f"{study.title}: {_state(study)}" for study in studies), sep="\n")
 
 
 def _rows(study: Study) -> Iterator[pa.Table]:
@@ -73,7 +73,7 @@ def _rows(study: Study) -> Iterator[pa.Table]:
 def _section(study: Study) -> Iterator[str]:
     """A study's part of the page."""
     episodes = study.experiment.evaluations[study.evaluation].num_episodes
-    yield f"## {study.name}, evaluation {study.evaluation}"
+    yield f"## {study.title}"
     yield f"Task {study.task}; {len(study.results)} seeds, {len(study.keys)} arms, {episodes} initial states in each. {_state(study)}"
     tables = {
         "Arms": arms_table(study),
@@ -84,7 +84,7 @@ def _section(study: Study) -> Iterator[str]:
     }
     for title, table in tables.items():
         if table.rows:
-            yield f"### {title}, {study.name}"
+            yield f"### {title}, {study.title}"
             yield markdown(table)
 
 
@@ -95,6 +95,11 @@ def _state(study: Study) -> str:
         which = "every arm" if len(keys) == len(study.keys) else ", ".join(f"`{arm_label(key)}`" for key in keys)
         lines.append(f"seed {seed}: {which}")
     return f"**Missing:** {'; '.join(lines)}." if lines else "Nothing is missing."
+
+
+def panels(studies: list[Study]) -> dict[str, list[ArmPoint]]:
+    """What the figure shows, by title; of studies that have an arm."""
+    return {f"{study.title}: {study.task}": points for study in studies if (points := _points(study))}
 
 
 def _points(study: Study) -> list[ArmPoint]:

@@ -30,6 +30,11 @@ class Study:
     arms: dict[int, dict[ArmKey, Arm]]
 
     @property
+    def title(self) -> str:
+        """What it is called on pages and in figures: an experiment may have several evaluations."""
+        return f"{self.name}, evaluation {self.evaluation}"
+
+    @property
     def experiment(self) -> Experiment:
         """Of the first replicate; the others differ from it in seeds and folders only."""
         return next(iter(self.results.values())).experiment
