@@ -147,6 +147,11 @@ def test_arms_that_may_stop_early_are_refused(here: Path) -> None:
         study([0], {"evaluations.paired.stop_below": 0.01})
 
 
+def test_an_experiment_that_evaluates_nothing_is_refused(here: Path) -> None:
+    with pytest.raises(UserError, match=r"config: evaluations: small\.yaml: there are none, .*; add one"):
+        read_studies([experiment_file({"evaluations": {}})], [0], Path("results"))
+
+
 def test_what_is_missing_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_two_replicates()
     evidence_stage([experiment_file()], [1, 2], Path("results"), Path("out"))
@@ -184,8 +189,9 @@ def finished_replicate(finished: Path, here: Path) -> Path:
 def test_a_finished_experiment_has_every_table(finished_replicate: Path) -> None:
     evidence_stage([finished_replicate], [0, 1], Path("results"), Path("out"))
     page = Path("out/tables.md").read_text()
-    titles = ["Arms", "Tests", "Rounds", "Value critics", "Progress critics"]
-    assert [line for line in page.splitlines() if line.startswith("### ")] == [f"### {title}, small, evaluation paired" for title in titles]
+    titles = [f"{title}, small, evaluation paired" for title in ("Arms", "Tests", "Rounds")]
+    titles += ["Value critics, small", "Progress critics, small"]
+    assert [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")] == titles
     assert f"| 0.081 (mae), {MISSING} " in page  # the ledger
     assert "| mean of the members, held out " in page and SHUFFLED in page
     episodes = pq.read_table("out/episodes.parquet")
