@@ -14,11 +14,16 @@ def written_out(filled: dict) -> dict:
     The key ``seed`` is gone from it, so that seeds are moved once, however often an experiment is read.
 
     Raises:
-        UserError: a seed that is another replicate's, or a dataset that is neither collected nor anywhere.
+        UserError: a seed that is another replicate's, a folder that all replicates would collect into, or a dataset that is neither
+            collected nor anywhere.
     """
     whole = {key: item for key, item in filled.items() if key != "seed"}
     if filled["seed"]:
         whole = _moved(whole, filled["seed"] * STRIDE, "")
+        for name, entry in whole["datasets"].items():
+            if "collect" in entry and "path" in entry:
+                problem = f"replicates would overwrite each other's data in {entry['path']}"
+                raise config_error(f"datasets.{name}.path", f"{problem}; with a `seed`, remove it: each collects into a folder of its own")
     datasets = {name: {"path": _path(filled["experiment"], name, entry)} | entry for name, entry in whole["datasets"].items()}
     return whole | {"datasets": datasets}
 

@@ -56,10 +56,15 @@ def _check(filled: dict, loop: str, rounds: dict) -> None:
         raise config_error(f"{key}.dataset", f"'{dataset}' is not an entry of datasets; known: {', '.join(filled['datasets']) or 'none'}")
     if not filled["datasets"][dataset].get("collect"):
         raise config_error(f"{key}.dataset", f"'{dataset}' has no section collect, which says how further rounds are collected; add it")
+    if filled["datasets"][dataset]["type"] != "rollout":
+        problem = f"'{dataset}' is of type sft, in which whatever a policy does is labelled positive"
+        raise config_error(f"{key}.dataset", f"{problem}; name one of type rollout")
     for policy in (loop, *rounds["controls"]):
         entry = filled["policies"][policy]
         if dataset not in entry["datasets"]:
-            raise config_error(f"{key}.dataset", f"policy '{policy}' does not train on '{dataset}'; add it to policies.{policy}.datasets")
+            place, otherwise = ("dataset", "") if policy == loop else ("controls", ", or take it out here")
+            remedy = f"add it to policies.{policy}.datasets{otherwise}"
+            raise config_error(f"{key}.{place}", f"policy '{policy}' does not train on '{dataset}'; {remedy}")
         _check_labels(filled, key, dataset, entry["advantage_tag"])
 
 

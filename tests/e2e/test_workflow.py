@@ -143,7 +143,7 @@ def test_replicates_share_no_initial_state_and_are_pooled(finished: Tree):
     script = finished.path / "workflow/scripts/summarise_evidence.py"
     command = [sys.executable, script, "--config", file, "--seeds", "0", "1", "--output-dir", "evidence"]
     said = subprocess.run(command, cwd=finished.path, capture_output=True, text=True, check=True).stdout
-    assert said == "study, paired: Nothing is missing.\n"
+    assert said == "study, evaluation paired: Nothing is missing.\n"
     states = pq.read_table(finished.path / "evidence/episodes.parquet").to_pydict()
     assert states["initial_state"] == [12000, 12001, 1_012_000, 1_012_001] and states["seed"] == [0, 0, 1, 1]
     folders = [finished.path / f"data/study_seed{seed}/demonstrations" for seed in (0, 1)]

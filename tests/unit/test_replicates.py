@@ -68,6 +68,14 @@ def test_a_seed_of_another_replicate_is_a_mistake() -> None:
         load_experiment(replicate(1, evaluations__paired__seed=1_012_000))
 
 
+def test_replicates_do_not_collect_into_one_folder() -> None:
+    load_experiment(replicate(0, datasets__rollouts__path="data/mine"))
+    with pytest.raises(
+        UserError, match=r"^config: datasets\.rollouts\.path: replicates would overwrite .* in data/mine; with a `seed`, remove it"
+    ):
+        load_experiment(replicate(1, datasets__rollouts__path="data/mine"))
+
+
 def test_a_dataset_is_somewhere_or_collected() -> None:
     experiment = replicate(0)
     del experiment["datasets"]["rollouts"]["collect"]

@@ -89,7 +89,15 @@ MISTAKES = {
     "no such control": ({"rounds.recap.controls": ["fltered"]}, "rounds.recap: 'fltered' is not an entry of policies"),
     "no such dataset": ({"rounds.recap.dataset": "rollout"}, "rounds.recap.dataset: 'rollout' is not an entry of datasets"),
     "data that nobody collects": ({"datasets.rollouts.collect": None}, "datasets.rollouts.collect: None is not of type 'object'"),
-    "a dataset that the policy does not see": ({"rounds.recap.dataset": "heldout"}, "policy 'recap' does not train on 'heldout'"),
+    "a dataset that the policy does not see": (
+        {"rounds.recap.dataset": "heldout"},
+        "rounds.recap.dataset: policy 'recap' does not train on",
+    ),
+    "a control that does not see the dataset": (
+        {"rounds.recap.controls": ["start"]},
+        "rounds.recap.controls: policy 'start' does not train on 'rollouts'; add it to policies.start.datasets, or take it out here",
+    ),
+    "demonstrations by a policy": ({"rounds.recap.dataset": "demonstrations"}, "rounds.recap.dataset: 'demonstrations' is of type sft"),
     "labels of other data": ({"advantages.n5_q30.datasets": ["demonstrations"]}, "add it to advantages.n5_q30.datasets"),
     "labels from elsewhere": (
         {"advantages.n5_q30": {"imported": {"column": "good"}, "datasets": ["demonstrations", "rollouts"]}},

@@ -197,6 +197,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "datasets.*.collect.policy": {"datasets.*.collect.policy": "expert"},
     "critics.*.returns_tag": {"critics.*.returns_tag": "other", "returns.other": {"failure_reward": -7}},
     "critics.*.datasets": {"critics.*.datasets": ["rollouts"]},
+    "seed": {  # with folders that follow from the name, as they are those of the demo
+        "seed": 1,
+        "datasets": {name: {key: item for key, item in entry.items() if key != "path"} for name, entry in DEMO["datasets"].items()},
+    },
     "critics.*.eval_datasets": {"critics.*.eval_datasets": []},
     "critics.*.cameras": {"critics.*.cameras": CORNER3},
     "critics.*.normalize_to_minus_one_zero": {

@@ -127,7 +127,8 @@ def read_card[Kind: Card](folder: Path, model_type: str, make: Callable[[dict], 
     except FileNotFoundError:
         raise UserError(f"{path}: not found; {run_target('critics')}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a critic's configuration ({error}); train the critic again") from None
+        remedy = f"give the folder of a {model_type}, or train it again"
+        raise UserError(f"{path}: not a critic's configuration ({error}); {remedy}") from None
 
 
 def write_json(path: Path, value: dict | list) -> None:

@@ -1,5 +1,6 @@
 """The evidence: what replicates of some experiments found, as pages, a figure and one row an episode. Equal results give equal bytes."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,10 +55,10 @@ def evidence_stage(files: list[Path], seeds: list[int], results_dir: Path, outpu
     with atomic_output(output_dir / "episodes.parquet") as path:
         pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *(table for study in studies for table in _rows(study))]), path)
     with atomic_output(output_dir / "tables.md") as path:
-        path.write_text("\n\n".join(["# Tables of the evidence", NOTE, *(part for study in studies for part in _section(study))]) + "\n")
+        path.write_text("\n\n".join(["# Tables of the evidence", NOTE, *_sections(studies)]) + "\n")
     with atomic_output(output_dir / "success.png") as path:
-        draw_success(path, {f"{study.name}, {study.task}": points for study in studies if (points := _points(study))})
-    print(*(f"{study.name}, {study.evaluation}: {_state(study)}" for study in studies), sep="\n")
+        draw_success(path, panels(studies))
+    print(*(f"{study.title}: {_state(study)}" for study in studies), sep="\n")
 
 
 def _rows(study: Study) -> Iterator[pa.Table]:
@@ -70,21 +71,27 @@ def _rows(study: Study) -> Iterator[pa.Table]:
             yield pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
 
 
+def _sections(studies: list[Study]) -> Iterator[str]:
+    """The evaluations of each experiment, then its critics, which are the same in all of them."""
+    for name, group in itertools.groupby(studies, lambda study: study.name):
+        evaluations = list(group)
+        for study in evaluations:
+            yield from _section(study)
+        yield from _parts(name, {"Value critics": critics_table(evaluations[0]), "Progress critics": ensembles_table(evaluations[0])})
+
+
 def _section(study: Study) -> Iterator[str]:
     """A study's part of the page."""
     episodes = study.experiment.evaluations[study.evaluation].num_episodes
-    yield f"## {study.name}, evaluation {study.evaluation}"
+    yield f"## {study.title}"
     yield f"Task {study.task}; {len(study.results)} seeds, {len(study.keys)} arms, {episodes} initial states in each. {_state(study)}"
-    tables = {
-        "Arms": arms_table(study),
-        "Tests": comparisons_table(study),
-        "Rounds": ledger_table(study),
-        "Value critics": critics_table(study),
-        "Progress critics": ensembles_table(study),
-    }
+    yield from _parts(study.title, {"Arms": arms_table(study), "Tests": comparisons_table(study), "Rounds": ledger_table(study)})
+
+
+def _parts(of: str, tables: dict[str, Table]) -> Iterator[str]:
     for title, table in tables.items():
         if table.rows:
-            yield f"### {title}, {study.name}"
+            yield f"### {title}, {of}"
             yield markdown(table)
 
 
@@ -95,6 +102,11 @@ def _state(study: Study) -> str:
         which = "every arm" if len(keys) == len(study.keys) else ", ".join(f"`{arm_label(key)}`" for key in keys)
         lines.append(f"seed {seed}: {which}")
     return f"**Missing:** {'; '.join(lines)}." if lines else "Nothing is missing."
+
+
+def panels(studies: list[Study]) -> dict[str, list[ArmPoint]]:
+    """What the figure shows, by title; of studies that have an arm."""
+    return {f"{study.title}: {study.task}": points for study in studies if (points := _points(study))}
 
 
 def _points(study: Study) -> list[ArmPoint]:

@@ -61,7 +61,7 @@ def ledgers(results: Results, evaluations: dict[str, list[ArmSummary]], labels: 
         made = [_made_cells(results, entry, labels) for entry in found]
         judged = list(_judged(found, evaluations)) or [("", {})]
         for what, summaries in judged:
-            rows = [[*cells, *_success_cells(entry, found, summaries)] for entry, cells in zip(found, made, strict=True)]
+            rows = [[*cells, *_success_cells(entry, summaries)] for entry, cells in zip(found, made, strict=True)]
             yield f"{loop}{what}", Table(HEAD, rows)
 
 
@@ -114,9 +114,9 @@ def _judged(found: list[Round], evaluations: dict[str, list[ArmSummary]]) -> Ite
             yield f": {tag}{guidance}", {s.arm.policy: s for s in mine if s.arm.guidance_scale in (None, scale)}
 
 
-def _success_cells(entry: Round, found: list[Round], summaries: dict[str, ArmSummary]) -> list[str]:
-    summary = summaries.get(entry.policy)
-    before = summaries.get(found[entry.number - 1].policy) if entry.number else None
+def _success_cells(entry: Round, summaries: dict[str, ArmSummary]) -> list[str]:
+    """Beside the round before, whose policy collected."""
+    summary, before = summaries.get(entry.policy), summaries.get(entry.collector)
     if summary is None:
         return [MISSING] * 4
     interval = f"{100 * summary.low:.0f} to {percent(summary.high)}"

@@ -30,6 +30,11 @@ class Study:
     arms: dict[int, dict[ArmKey, Arm]]
 
     @property
+    def title(self) -> str:
+        """What it is called on pages and in figures: an experiment may have several evaluations."""
+        return f"{self.name}, evaluation {self.evaluation}"
+
+    @property
     def experiment(self) -> Experiment:
         """Of the first replicate; the others differ from it in seeds and folders only."""
         return next(iter(self.results.values())).experiment
@@ -63,7 +68,7 @@ def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list
     """Every evaluation of the experiment ``files``, with the replicates ``seeds`` as far as they are below ``results_dir``.
 
     Raises:
-        UserError: a file that is no experiment, arms that may stop early, or results of other initial states than the file's.
+        UserError: a file that is no experiment or evaluates nothing, arms that may stop early, results of other initial states than its.
     """
     studies = []
     for file in files:
@@ -72,6 +77,8 @@ def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list
         for seed in seeds:
             experiment = load_experiment(raw | {"experiment": replicate_name(written.experiment, seed), "seed": seed})
             results[seed] = Results(experiment, results_dir / experiment.experiment)
+        if not written.evaluations:
+            raise config_error("evaluations", f"{file}: there are none, so there is nothing to summarise; add one")
         for evaluation, config in written.evaluations.items():
             if config.stop_below is not None:
                 raise config_error(f"evaluations.{evaluation}.stop_below", f"{file}: arms that stop early cannot be pooled; set it to null")

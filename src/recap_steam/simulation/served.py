@@ -81,7 +81,7 @@ def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[in
     """
     command = [sys.executable, "-m", "recap_steam.serving.policy", "--policy-dir", str(policy_dir), "--port", "0"]
     command += ["--indicator", KIND_NAMES[PLAIN]] if guidance_scale is None else ["--guidance-scale", repr(guidance_scale)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with _unwound_by_sigterm(), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             announcement = server.stdout.readline()
             found = re.search(r":(\d+), health", announcement)
@@ -94,3 +94,13 @@ def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[in
                 server.wait(LEAVING_S)
             except subprocess.TimeoutExpired:
                 server.kill()
+
+
+@contextlib.contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """Within, SIGTERM ends this process by way of its blocks, as Ctrl-C does: a job that is cancelled leaves no server behind."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -12,7 +12,7 @@ import yaml
 
 from recap_steam.config import arm_name, load_experiment
 from recap_steam.errors import UserError
-from recap_steam.report.evidence import evidence_stage
+from recap_steam.report.evidence import evidence_stage, panels
 from recap_steam.report.study import Study, compare, comparisons, read_studies, replicate_name, round_numbers
 from recap_steam.report.study_tables import arms_table, comparisons_table, ledger_table
 from recap_steam.report.tables import MISSING, Table
@@ -33,8 +33,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def experiment_file(changes: dict[str, Any] | None = None) -> Path:
-    path = Path("small.yaml")
-    path.write_text(yaml.safe_dump(with_changes(small_config(), changes or {})))
+    path, experiment = Path("small.yaml"), with_changes(small_config(), changes or {})
+    del experiment["datasets"]["rollouts"]["path"]  # collected, by each replicate into its own
+    path.write_text(yaml.safe_dump(experiment))
     return path
 
 
@@ -146,14 +147,27 @@ def test_arms_that_may_stop_early_are_refused(here: Path) -> None:
         study([0], {"evaluations.paired.stop_below": 0.01})
 
 
+def test_an_experiment_that_evaluates_nothing_is_refused(here: Path) -> None:
+    with pytest.raises(UserError, match=r"config: evaluations: small\.yaml: there are none, .*; add one"):
+        read_studies([experiment_file({"evaluations": {}})], [0], Path("results"))
+
+
 def test_what_is_missing_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_two_replicates()
     evidence_stage([experiment_file()], [1, 2], Path("results"), Path("out"))
     page = Path("out/tables.md").read_text()
     absent = ["recap, guidance 1", "steam, guidance 1", "steam, guidance 2", "shuffled, guidance 1", "shuffled, guidance 2"]
     missing = f"**Missing:** seed 1: {', '.join(f'`{name}`' for name in absent)}; seed 2: every arm."
-    assert missing in page and f"small, paired: {missing}" in capsys.readouterr().out
+    assert missing in page and f"small, evaluation paired: {missing}" in capsys.readouterr().out
     assert "| steam, guidance 2" in page
+
+
+def test_every_evaluation_of_an_experiment_has_a_panel(here: Path) -> None:
+    write(0, START, range(20))
+    shutil.copytree("results/small_seed0/evaluations/paired", "results/small_seed0/evaluations/guidance")
+    file = experiment_file({"evaluations.guidance": small_config()["evaluations"]["paired"]})
+    titles = {title.split(": ")[0] for title in panels(read_studies([file], [0], Path("results")))}
+    assert titles == {"small, evaluation paired", "small, evaluation guidance"}
 
 
 def test_no_replicate_at_all_is_a_page_that_says_so(here: Path) -> None:
@@ -167,14 +181,17 @@ def finished_replicate(finished: Path, here: Path) -> Path:
     """The small finished experiment as the first of two replicates."""
     shutil.copytree(finished, here, dirs_exist_ok=True)
     Path("results/small").rename("results/small_seed0")
+    Path("data/small_seed0").mkdir()
+    Path("data/rollouts").rename("data/small_seed0/rollouts")
     return experiment_file()
 
 
 def test_a_finished_experiment_has_every_table(finished_replicate: Path) -> None:
     evidence_stage([finished_replicate], [0, 1], Path("results"), Path("out"))
     page = Path("out/tables.md").read_text()
-    titles = ["Arms", "Tests", "Rounds", "Value critics", "Progress critics"]
-    assert [line for line in page.splitlines() if line.startswith("### ")] == [f"### {title}, small" for title in titles]
+    titles = [f"{title}, small, evaluation paired" for title in ("Arms", "Tests", "Rounds")]
+    titles += ["Value critics, small", "Progress critics, small"]
+    assert [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")] == titles
     assert f"| 0.081 (mae), {MISSING} " in page  # the ledger
     assert "| mean of the members, held out " in page and SHUFFLED in page
     episodes = pq.read_table("out/episodes.parquet")

@@ -151,7 +151,9 @@ def test_no_critic_or_one_of_the_other_kind_is_one_line(folders, policy_dir):
     with pytest.raises(UserError, match="give --critic-dir"):
         ValueService(None, None)
     for wrong in [folders[::-1], (policy_dir, None), (None, policy_dir)]:
-        with pytest.raises(UserError, match=r"config\.json: not a critic's configuration"):
+        with pytest.raises(
+            UserError, match=r"config\.json: not a critic's configuration .*; give the folder of a (recap_value|steam_progress)_critic"
+        ):
             ValueService(*wrong)
 
 

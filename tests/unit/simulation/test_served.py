@@ -1,5 +1,9 @@
 """Policies behind their server act as they do in process."""
 
+import socket
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -73,3 +77,22 @@ def test_a_server_that_does_not_start_is_said(tmp_path, capfd):
     with pytest.raises(UserError, match="its server did not start"), policy_server(tmp_path / "none", None):
         pass
     assert str(tmp_path / "none") in capfd.readouterr().err
+
+
+SERVE = """
+import sys, time
+from pathlib import Path
+from recap_steam.simulation.served import policy_server
+with policy_server(Path(sys.argv[1]), None) as port:
+    print(port, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_job_that_is_told_to_end_ends_its_server(policy_dir):
+    with subprocess.Popen([sys.executable, "-c", SERVE, str(policy_dir)], stdout=subprocess.PIPE, text=True) as job:
+        port = int(job.stdout.readline())
+        job.terminate()
+        assert job.wait(60) == 143
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", port)) != 0
