@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tabulate import tabulate
 
+from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.report.figures import ArmPoint, draw_success
 from recap_steam.report.results import arm_label
@@ -49,9 +50,11 @@ def evidence_stage(files: list[Path], seeds: list[int], results_dir: Path, outpu
     ``output_dir``, as far as they are below ``results_dir``.
 
     Raises:
-        UserError: as of ``read_studies``.
+        UserError: as of ``read_studies``, or not one arm is there.
     """
     studies = read_studies(files, seeds, results_dir)
+    if not any(arms for study in studies for arms in study.arms.values()):
+        raise UserError(f"{results_dir}: no arm of any replicate is here; run make evidence, or name the folder of the results")
     with atomic_output(output_dir / "episodes.parquet") as path:
         pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *(table for study in studies for table in _rows(study))]), path)
     with atomic_output(output_dir / "tables.md") as path:

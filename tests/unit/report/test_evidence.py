@@ -170,10 +170,11 @@ def test_every_evaluation_of_an_experiment_has_a_panel(here: Path) -> None:
     assert titles == {"small, evaluation paired", "small, evaluation guidance"}
 
 
-def test_no_replicate_at_all_is_a_page_that_says_so(here: Path) -> None:
-    evidence_stage([experiment_file()], [0], Path("results"), Path("out"))
-    assert "**Missing:** seed 0: every arm." in Path("out/tables.md").read_text()
-    assert pq.read_table("out/episodes.parquet").num_rows == 0
+def test_another_folder_of_results_replaces_no_pages(here: Path) -> None:
+    write(0, START, range(20))
+    with pytest.raises(UserError, match="elsewhere: no arm of any replicate is here; run make evidence, or name the folder"):
+        evidence_stage([experiment_file()], [0], Path("elsewhere"), Path("out"))
+    assert not Path("out").exists()
 
 
 @pytest.fixture
