@@ -36,7 +36,7 @@ demo: $(ENVIRONMENT)
 # Seed by seed, so that all tasks have the first one soon. How to run one replicate: docs/evidence/README.md
 evidence: $(ENVIRONMENT)
 	set -e; for seed in $(EVIDENCE_SEEDS); do for task in $(EVIDENCE_TASKS); do \
-	  $(BIN)/snakemake --configfile config/experiments/evidence_$$task.yaml --cores $(CORES) \
+	  $(BIN)/snakemake evaluations --configfile config/experiments/evidence_$$task.yaml --cores $(CORES) \
 	    --config experiment=evidence_$${task}_seed$$seed seed=$$seed; done; done
 	$(BIN)/python workflow/scripts/summarise_evidence.py --config $(EVIDENCE_TASKS:%=config/experiments/evidence_%.yaml) \
 	  --seeds $(EVIDENCE_SEEDS) --output-dir docs/evidence
