@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from recap_steam.schema import with_defaults
+from recap_steam.config import whole_experiment
 from recap_steam.training.critic_stage import train_critic_stage
 from tests.e2e.launching import ROOT, finish, start
 from tests.unit.critics.experiment import Files, make
@@ -30,7 +30,7 @@ def files(tmp_path_factory) -> Files:
 
 def launch(files: Files, folder: Path, processes: int, **execution) -> subprocess.Popen:
     options = {
-        "--config": json.dumps(with_defaults(files.raw)),
+        "--config": json.dumps(whole_experiment(files.raw)),
         "--execution": json.dumps({"critics": {"value": execution}}),
         "--tag": "value",
         "--episodes-dir": files.episodes,

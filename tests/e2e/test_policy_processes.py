@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_experiment, whole_experiment
 from recap_steam.policy.folder import load_policy
-from recap_steam.schema import with_defaults
 from tests.e2e.launching import ROOT, finish, start
 from tests.unit.training.test_policy import LENGTHS, config, files, run  # noqa: F401  (files is a fixture)
 
@@ -27,7 +26,7 @@ def experiment(root: Path) -> dict:
 
 def launch(root: Path, output: Path, processes: int) -> Path:
     options = {
-        "--config": json.dumps(with_defaults(experiment(root))),
+        "--config": json.dumps(whole_experiment(experiment(root))),
         "--execution": json.dumps({"policies": {"wide": {"gradient_checkpointing": True}}}),
         "--tag": "wide",
         "--episodes-dir": root / "episodes",

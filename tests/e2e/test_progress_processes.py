@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from recap_steam.config import whole_experiment
 from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.labels.inputs import ensemble_digest
-from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
 from tests.e2e.launching import ROOT, environment, finish, start
 from tests.unit.critics.experiment import Files, make
@@ -33,7 +33,7 @@ def files(tmp_path_factory) -> Files:
 def member(files: Files, folder: Path, number: int, processes: int) -> Path:
     """Train one member, in a folder of its own."""
     options = {
-        "--config": json.dumps(with_defaults(files.raw)),
+        "--config": json.dumps(whole_experiment(files.raw)),
         "--execution": json.dumps({"critics": {"progress": {}}}),
         "--tag": "progress",
         "--member": number,
@@ -65,7 +65,7 @@ def test_members_are_trained_merged_and_score(files, tmp_path):
 def scores(files: Files, ensemble: Path, folder: Path) -> None:
     index = files.episodes / f"{NAME}.parquet"
     options = {
-        "--config": json.dumps(with_defaults(files.raw)),
+        "--config": json.dumps(whole_experiment(files.raw)),
         "--dataset": NAME,
         "--tag": "progress",
         "--critic-dir": ensemble,

@@ -18,7 +18,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_experiment, whole_experiment
 from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.indexing import index_dataset
 from recap_steam.dataset.layout import open_dataset
@@ -28,7 +28,6 @@ from recap_steam.policy import pi05
 from recap_steam.policy.folder import Serving, save_policy
 from recap_steam.policy.processors import make_processors
 from recap_steam.report.evaluation_videos import arm_videos_stage
-from recap_steam.schema import with_defaults
 from recap_steam.serving.value import ValueService
 from recap_steam.simulation.collect import MARKER, collect_stage
 from recap_steam.simulation.controllers import open_controller
@@ -146,7 +145,7 @@ def test_our_frame_cache_holds_the_recorded_pictures(expert_data, tmp_path):
 def test_a_second_collection_replaces_the_first_and_has_the_same_bytes(tmp_path):
     """By another process, at the same path: lerobot's Parquet metadata carry a hash over the names of staging files."""
     path = tmp_path / "drawers"
-    config = json.dumps(with_defaults(document(path, num_episodes=1)))
+    config = json.dumps(whole_experiment(document(path, num_episodes=1)))
     finished = run_script("collect_dataset.py", "--config", config, "--dataset", "drawers", "--output", path / "meta/info.json")
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.startswith("1/1 episodes, ")
@@ -221,7 +220,7 @@ def test_any_number_of_processes_gives_the_same_episodes(policy_dir, tmp_path):
     """Of 55 episodes, one process runs three batches, two run two and one, and of four the last has nothing to do."""
     raw = document(tmp_path, {"max_episode_steps": 3})
     raw["evaluations"]["paired"]["num_episodes"] = 55
-    options = ["--config", json.dumps(with_defaults(raw)), "--evaluation", "paired", "--policy", "p", "--policy-dir", policy_dir]
+    options = ["--config", json.dumps(whole_experiment(raw)), "--evaluation", "paired", "--policy", "p", "--policy-dir", policy_dir]
     outputs = []
     for processes in (1, 2, 4):
         outputs.append(tmp_path / f"{processes}.parquet")
@@ -288,7 +287,7 @@ def test_guidance_of_a_plain_policy_is_refused_in_evaluation_and_absent_in_colle
 
 
 def test_the_evaluation_script_leaves_a_clean_log(tmp_path):
-    config, output = json.dumps(with_defaults(document(tmp_path))), tmp_path / "expert.parquet"
+    config, output = json.dumps(whole_experiment(document(tmp_path))), tmp_path / "expert.parquet"
     finished = run_script("evaluate_policy.py", "--config", config, "--evaluation", "paired", "--policy", "expert", "--output", output)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.startswith("2/2 episodes, 2 successes, ")

@@ -36,7 +36,7 @@ PLANS = {
 }
 VIDEO = "results/demo/videos/steam_q30/rollouts/episode_000007.mp4"
 
-FOR_USERS = {"relabel_advantages.py"}  # scripts that no rule runs
+FOR_USERS = {"relabel_advantages.py", "summarise_evidence.py"}  # scripts that no rule runs
 NOT_IN_THE_DEMO = {"import_sidecar.py", "download_dataset.py"}  # see test_imports.py, test_full_size.py
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
+from recap_steam.config import whole_experiment
 from recap_steam.critics import group_pass, score_pass
 from recap_steam.critics.folder import SavedCritic
 from recap_steam.critics.group_pass import critic_frames
@@ -21,7 +22,6 @@ from recap_steam.dataset.episodes import Episodes, load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.inputs import ensemble_digest
-from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
 from tests.e2e.launching import ROOT, finish, start
 from tests.unit.critics.experiment import CAMERA, Files
@@ -160,7 +160,7 @@ def test_two_processes_write_the_same_bytes(files, ensemble_dir, tmp_path, small
         f"runpy.run_path({str(script)!r}, run_name='__main__')\n"
     )
     options = {
-        "--config": json.dumps(with_defaults(files.with_progress().raw)),
+        "--config": json.dumps(whole_experiment(files.with_progress().raw)),
         "--dataset": NAME,
         "--tag": "progress",
         "--critic-dir": ensemble_dir,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recap_steam import devices
+from recap_steam.config import whole_experiment
 from recap_steam.critics import group_pass, value_pass
 from recap_steam.critics.folder import load_critic
 from recap_steam.critics.group_pass import critic_frames, episode_groups
@@ -17,7 +18,6 @@ from recap_steam.dataset.episodes import load_episodes
 from recap_steam.dataset.layout import open_dataset
 from recap_steam.errors import UserError
 from recap_steam.labels.inputs import critic_digest
-from recap_steam.schema import with_defaults
 from recap_steam.sidecar import read_sidecar
 from tests.e2e.launching import environment, launcher
 from tests.unit.critics.experiment import CAMERA, Files
@@ -89,7 +89,7 @@ def under_the_launcher(files: Files, critic_dir: Path, folder: Path, setup: str 
         f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
     arguments = {
-        "--config": json.dumps(with_defaults(files.raw)),
+        "--config": json.dumps(whole_experiment(files.raw)),
         "--dataset": NAME,
         "--tag": "value",
         "--critic-dir": critic_dir,

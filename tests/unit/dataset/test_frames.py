@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recap_steam.config import load_experiment
+from recap_steam.config import load_experiment, whole_experiment
 from recap_steam.dataset.episodes import index_stage
 from recap_steam.dataset.frames import FrameCache, build_frame_cache
 from recap_steam.dataset.resize import resize_with_pad
 from recap_steam.dataset.video import read_video, require_videos
 from recap_steam.errors import UserError
-from recap_steam.schema import with_defaults
 from tests.datasets import image, index, write_v21, write_v30, write_video
 
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"
@@ -187,7 +186,7 @@ def test_script(tmp_path):
     experiment = {"experiment": "test", "datasets": {"data": {"path": str(root), "type": "rollout"}}}
     index_stage(load_experiment(experiment), "data", tmp_path / "index.parquet")
     script = Path(__file__).parents[3] / "workflow/scripts/cache_frames.py"
-    command = [sys.executable, str(script), "--config", json.dumps(with_defaults(experiment)), "--dataset", "data", "--image-size", "16"]
+    command = [sys.executable, str(script), "--config", json.dumps(whole_experiment(experiment)), "--dataset", "data", "--image-size", "16"]
     command += ["--episodes", str(tmp_path / "index.parquet"), "--output", str(tmp_path / "cache.arrow"), "--cameras"]
     ended = subprocess.run([*command, FRONT, WRIST], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from recap_steam.schema import with_defaults
+from recap_steam.config import whole_experiment
 
 SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
 
 
 def run(script, workspace, *arguments, config: dict | None = None) -> subprocess.CompletedProcess:
     """Run a script on the whole experiment, or on a slice ``config``."""
-    config = config or with_defaults(workspace.config)
+    config = config or whole_experiment(workspace.config)
     command = [sys.executable, SCRIPTS / f"{script}.py", "--config", json.dumps(config), *arguments]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True)
 
@@ -64,7 +64,7 @@ def test_a_broken_sidecar_ends_in_one_line_and_no_output(workspace, broken):
 
 def steam_slice(scored) -> dict:
     """What the workflow passes to the two rules for a STEAM tag."""
-    raw = with_defaults(scored.config)
+    raw = whole_experiment(scored.config)
     keys = ("path", "type", "sidecar_root", "camera_map")
     datasets = {name: {key: entry[key] for key in keys} for name, entry in raw["datasets"].items()}
     critic = raw["critics"]["order"]
