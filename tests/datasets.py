@@ -20,6 +20,7 @@ Keyword arguments of both writers:
 
 import io
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -106,6 +107,8 @@ def write_video(path: Path, images: np.ndarray, fps: int, codec: str = "libx264"
         for picture in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
+    # As root, SVT-AV1 makes the calling thread a real-time one, and so all programs that it starts: they would starve each other.
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 class _Maker:
