@@ -44,8 +44,26 @@ def system_problem(error: OSError) -> str | None:
 def run_main(main: Callable[[], None]) -> None:
     """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder.
 
-    An error that all processes of a job meet is told once: process 0 has the first word, and torchrun ends the others with it.
+    An error that all processes of a job meet is told once: process 0 has the first word, and torchrun ends the others with it. A process of
+    a job leaves without Python's finalisation, as multiprocessing's do: where a thread of gloo still waits for the interpreter to let go of
+    a tensor, finalisation aborts the process, and the job fails with all its work done (pytorch pull request 179291).
     """
+    if "RANK" not in os.environ:
+        _run(main)
+        return
+    status = 0
+    try:
+        _run(main)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _run(main: Callable[[], None]) -> None:
     try:
         main()
     except UserError as error:

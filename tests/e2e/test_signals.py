@@ -123,3 +123,37 @@ def test_a_process_that_hangs_ends_the_job(tmp_path):
     words = [str(word) for word in (*launcher(2), tmp_path / "hangs.py")]
     done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "Timed out waiting" in done.stderr
+
+
+LEAVES = """
+import sys, time
+import torch
+import torch.distributed as dist
+from recap_steam import devices
+from recap_steam.errors import run_main
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(2)
+
+def main():
+    sys.slow = Slow()  # finalisation lasts, and lets other threads go on
+    with devices.distributed():
+        sys.kept = dist.group.WORLD
+        if not devices.is_main():
+            time.sleep(1)
+        dist.broadcast(torch.ones(1), src=1, async_op=True)  # process 0's thread lets go of it when it is there
+    sys.setswitchinterval(100)  # until finalisation, no other thread has a turn
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        pass
+
+run_main(main)
+"""
+
+
+def test_a_thread_that_still_waits_at_the_end_aborts_no_job(tmp_path):
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    words = [str(word) for word in (*launcher(2), tmp_path / "leaves.py")]
+    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -38,8 +38,12 @@ class Run:
         try:
             return self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             raise AssertionError(self.output) from None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def finish(self) -> "Run":
         """Wait for a run that must succeed."""

@@ -86,7 +86,7 @@ def killed_daemons(tree: Tree) -> Story:
 
     runs["driver"] = Run(tree, VALUE, *CPU_NODES)
     process = training.freeze(runs["driver"])
-    runs["driver"].process.kill()
+    runs["driver"].kill()
     runs["unlock"] = Run(tree, "--unlock").finish()
     runs["second"] = Run(tree, VALUE, *CPU_NODES).fail()
     go_on(process)
