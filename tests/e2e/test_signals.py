@@ -118,10 +118,16 @@ dist.barrier()
 """
 
 
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script of two processes under the launcher, to its end."""
+    script = folder / "script.py"
+    script.write_text(code)
+    words = [str(word) for word in (*launcher(2), script)]
+    return subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60)
+
+
 def test_a_process_that_hangs_ends_the_job(tmp_path):
-    (tmp_path / "hangs.py").write_text(HANGS)
-    words = [str(word) for word in (*launcher(2), tmp_path / "hangs.py")]
-    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60)
+    done = run(HANGS, tmp_path)
     assert done.returncode == 1 and "Timed out waiting" in done.stderr
 
 
@@ -153,7 +159,5 @@ run_main(main)
 
 
 def test_a_thread_that_still_waits_at_the_end_aborts_no_job(tmp_path):
-    (tmp_path / "leaves.py").write_text(LEAVES)
-    words = [str(word) for word in (*launcher(2), tmp_path / "leaves.py")]
-    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60)
+    done = run(LEAVES, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -46,7 +46,7 @@ def test_predictions_stand_by_outcome_and_task():
     assert [len(panel.value) for panel in panels] == [4, 2, 2, 3, 1]
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("numbers", [[-0.5], [-0.5] * 20, np.linspace(-1, 0, 300).tolist()], ids=["one frame", "equal", "many"])
 def test_predictions_are_drawn(numbers, tmp_path):
     panels = predicted_returns._panels("value, held out", frames(numbers, [f"task {n % 9}" for n in range(len(numbers))]))

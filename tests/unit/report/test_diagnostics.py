@@ -230,7 +230,7 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", SCORE_FIGURES)
 def test_draws(name, case, tmp_path):
@@ -239,7 +239,7 @@ def test_draws(name, case, tmp_path):
     assert picture.shape[1] == 1350 and picture.std() > 0.01
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", CASES)
 def test_draws_values(case, tmp_path):
     lengths, _, spread = CASES[case]
@@ -247,7 +247,7 @@ def test_draws_values(case, tmp_path):
     assert matplotlib.image.imread(tmp_path / "figure", format="png").shape[1] == 1350
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", ["one frame", "scores that are all equal", "many members"])
 @pytest.mark.parametrize("of_values", [True, False])
 def test_draws_an_episode(case, of_values, tmp_path):
@@ -259,7 +259,7 @@ def test_draws_an_episode(case, of_values, tmp_path):
     assert matplotlib.image.imread(tmp_path / "figure", format="png").shape[1] == 1350
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 def test_any_task_text_is_shown_as_it_is(tmp_path):
     """To Matplotlib, text between dollars is a formula, which may be an error; and lengths of tasks have no limit."""
     task = "put the $5^$ note and\nthe <b>$10_$ note away, " + "carefully, " * 40

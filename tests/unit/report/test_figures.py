@@ -46,7 +46,7 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", CASES)
 def test_draws(case, tmp_path):
     draw, data = CASES[case]
