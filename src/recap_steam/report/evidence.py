@@ -13,6 +13,7 @@ from recap_steam.files import atomic_output
 from recap_steam.report.figures import ArmPoint, draw_success
 from recap_steam.report.results import arm_label
 from recap_steam.report.study import Study, read_studies, round_numbers
+from recap_steam.report.study_guidance import guidance_table
 from recap_steam.report.study_tables import (
     arms_table,
     comparisons_table,
@@ -41,7 +42,9 @@ NOTE = (
     "A replicate (seed) is the whole experiment again with other initial states, weights and orders of data. Pooled numbers are over the "
     "initial states of all replicates that have the arms. p: exact McNemar test of their pairs, two-sided, not corrected for the number of "
     "tests. Intervals, 95 %: Wilson's of a rate, Newcombe's paired one of a difference. These are about initial states; what another "
-    "training run would give varies more, which the columns by seed show. A dash: not there."
+    "training run would give varies more, which the columns by seed show. Guidance chosen elsewhere: in each replicate the scale that "
+    "solved most initial states of the experiment's other evaluations (of equal ones the least), judged on the states of this one. A dash: "
+    "not there."
 )
 
 
@@ -79,16 +82,17 @@ def _sections(studies: list[Study]) -> Iterator[str]:
     for name, group in itertools.groupby(studies, lambda study: study.name):
         evaluations = list(group)
         for study in evaluations:
-            yield from _section(study)
+            yield from _section(study, evaluations)
         yield from _parts(name, {"Value critics": critics_table(evaluations[0]), "Progress critics": ensembles_table(evaluations[0])})
 
 
-def _section(study: Study) -> Iterator[str]:
-    """A study's part of the page."""
+def _section(study: Study, studies: list[Study]) -> Iterator[str]:
+    """A study's part of the page; ``studies`` are all evaluations of its experiment."""
     episodes = study.experiment.evaluations[study.evaluation].num_episodes
     yield f"## {study.title}"
     yield f"Task {study.task}; {len(study.results)} seeds, {len(study.keys)} arms, {episodes} initial states in each. {_state(study)}"
-    yield from _parts(study.title, {"Arms": arms_table(study), "Tests": comparisons_table(study), "Rounds": ledger_table(study)})
+    tables = {"Arms": arms_table(study), "Tests": comparisons_table(study), "Guidance chosen elsewhere": guidance_table(study, studies)}
+    yield from _parts(study.title, tables | {"Rounds": ledger_table(study)})
 
 
 def _parts(of: str, tables: dict[str, Table]) -> Iterator[str]:

@@ -130,7 +130,11 @@ class PooledComparison:
 
 def compare(study: Study, key: ArmKey, other_key: ArmKey, what: str) -> PooledComparison | None:
     """An arm beside another; None if no replicate has both."""
-    mine, others = study.by_seed(key), study.by_seed(other_key)
+    return compare_arms(study.by_seed(key), study.by_seed(other_key), what)
+
+
+def compare_arms(mine: dict[int, Arm], others: dict[int, Arm], what: str) -> PooledComparison | None:
+    """An arm of each replicate beside another one; None if no replicate has both."""
     both = [seed for seed in mine if seed in others]
     if not both:
         return None
@@ -141,15 +145,18 @@ def compare(study: Study, key: ArmKey, other_key: ArmKey, what: str) -> PooledCo
 
 
 def comparisons(study: Study) -> Iterator[PooledComparison]:
-    """Every arm with labels of its own beside the reference, and beside each arm that differs in one thing."""
-    policies, reference = study.experiment.policies, study.keys[0]
-    pairs = list(differing_in_one_thing(policies, study.keys))
+    """Every arm with labels of its own beside what it is compared with."""
     for key in study.keys:
-        policy = policies.get(key[0])
-        if policy is None or policy.advantage_tag is None or policy.label_control != "none":
-            continue
-        others = {reference: "the reference of the evaluation"} | {other: what for treatment, other, what in pairs if treatment == key}
-        yield from filter(None, (compare(study, key, other, what) for other, what in others.items() if other != key))
+        yield from filter(None, (compare(study, key, other, what) for other, what in compared_with(study, key).items()))
+
+
+def compared_with(study: Study, key: ArmKey) -> dict[ArmKey, str]:
+    """The reference and each arm that differs from ``key`` in one thing, and what differs; nothing for an arm without labels of its own."""
+    policy, reference = study.experiment.policies.get(key[0]), study.keys[0]
+    if policy is None or policy.advantage_tag is None or policy.label_control != "none":
+        return {}
+    others = {other: what for arm, other, what in differing_in_one_thing(study.experiment.policies, study.keys) if arm == key}
+    return {other: what for other, what in ({reference: "the reference of the evaluation"} | others).items() if other != key}
 
 
 def round_numbers(experiment: Experiment) -> dict[str, int]:

@@ -50,14 +50,15 @@ def comparisons_table(study: Study) -> Table:
     """Every arm with labels of its own beside the reference and beside what differs from it in one thing."""
     head = ["arm", "compared with", "what differs there", "seeds", "solved by the arm only", "by the other only"]
     head += ["difference, points", "95 % interval", "p", "by seed, points", "seeds of the same sign"]
-    return Table(head, [_test_row(found) for found in comparisons(study)])
+    return Table(head, [[found.arm.label, *paired_cells(found)] for found in comparisons(study)])
 
 
-def _test_row(found: PooledComparison) -> list[str]:
+def paired_cells(found: PooledComparison) -> list[str]:
+    """The arm that an arm is compared with, the counts, the test, and what each replicate says."""
     counts = [str(len(found.by_seed)), str(found.only_arm), str(found.only_other)]
     by_seed = ", ".join(f"{100 * difference:+.1f}" for difference in found.by_seed.values())
     agreeing = f"{found.agreeing} of {len(found.by_seed)}"
-    return [found.arm.label, found.other.label, found.what, *counts, *difference_cells(found.test), by_seed, agreeing]
+    return [found.other.label, found.what, *counts, *difference_cells(found.test), by_seed, agreeing]
 
 
 def ledger_table(study: Study) -> Table:

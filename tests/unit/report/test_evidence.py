@@ -14,6 +14,7 @@ from recap_steam.config import arm_name, load_experiment
 from recap_steam.errors import UserError
 from recap_steam.report.evidence import evidence_stage, panels
 from recap_steam.report.study import Study, compare, comparisons, read_studies, replicate_name, round_numbers
+from recap_steam.report.study_guidance import guidance_table
 from recap_steam.report.study_tables import arms_table, comparisons_table, ledger_table
 from recap_steam.report.tables import MISSING, Table
 from recap_steam.schema import read_file
@@ -39,9 +40,9 @@ def experiment_file(changes: dict[str, Any] | None = None) -> Path:
     return path
 
 
-def write(seed: int, key: tuple[str, float | None], solved: range, first_state: int | None = None) -> None:
+def write(seed: int, key: tuple[str, float | None], solved: range, first_state: int | None = None, evaluation: str = "paired") -> None:
     """An arm of a replicate that solved the given of its 50 initial states, in 20 frames; failures take 40."""
-    path = Path(f"results/small_seed{seed}/evaluations/paired/{arm_name(*key)}.parquet")
+    path = Path(f"results/small_seed{seed}/evaluations/{evaluation}/{arm_name(*key)}.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     success = np.isin(np.arange(STATES), solved)
     state = np.arange(STATES) + (9000 + 1_000_000 * seed if first_state is None else first_state)
@@ -134,6 +135,61 @@ def test_what_is_compared_follows_from_the_experiment(here: Path) -> None:
         row["round"]: row for row in (dict(zip(table.head, row, strict=True)) for table in [ledger_table(found)] for row in table.rows)
     }
     assert [ledger[number]["arm"] for number in "012"] == ["start", "recap, guidance 1", "recap_r2, guidance 1"]
+
+
+CONFIRMED = small_config()["evaluations"]["paired"] | {
+    **{"policies": ["start", "filtered", "recap"], "cfgrl_guidance_scale": [1.0, 2.0]},
+    **{"seed": 9000 + STATES, "num_episodes": STATES},
+}
+
+
+def write_guidance_of_two_replicates(confirmed_state: int = 9000 + STATES) -> None:
+    """Guidance 2 solves more of ``paired`` in the first replicate and 1 in the second, and the other way round of ``confirmed``."""
+    for seed, (best, worst) in enumerate([(2.0, 1.0), (1.0, 2.0)]):
+        state = confirmed_state + 1_000_000 * seed
+        write(seed, ("recap", best), range(30))
+        write(seed, ("recap", worst), range(20))
+        write(seed, ("recap", best), range(12), state, "confirmed")
+        write(seed, ("recap", worst), range(40), state, "confirmed")
+        write(seed, START, range(10), state, "confirmed")
+        write(seed, FILTERED, range(2, 12), state, "confirmed")
+
+
+def guidance_rows(changes: dict[str, Any]) -> list[dict[str, str]]:
+    """Of the evaluation ``confirmed``."""
+    studies = read_studies([experiment_file({"evaluations.confirmed": CONFIRMED, **changes})], [0, 1, 2], Path("results"))
+    table = guidance_table(next(item for item in studies if item.evaluation == "confirmed"), studies)
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
+
+
+def test_guidance_is_chosen_on_the_states_of_other_evaluations_and_judged_on_its_own(here: Path) -> None:
+    write_guidance_of_two_replicates()
+    beside_start, beside_filtered = guidance_rows({})
+    assert (beside_start["policy"], beside_start["guidance, by seed"], beside_start["seeds"]) == ("recap", "2, 1", "2")
+    assert beside_start["solved elsewhere, by seed"] == "of 50 states 20 at 1, 30 at 2; of 50 states 30 at 1, 20 at 2"
+    assert (beside_start["compared with"], beside_filtered["compared with"]) == ("start", "filtered")
+    only = ("solved by the policy only", "by the other only")
+    assert [beside_start[name] for name in only] == ["4", "0"] and [beside_filtered[name] for name in only] == ["4", "0"]
+    assert beside_start["p"] == "0.12" and beside_start["by seed, points"] == "+4.0, +4.0"
+
+
+def test_guidance_is_not_chosen_on_states_that_judge_it(here: Path) -> None:
+    write_guidance_of_two_replicates(confirmed_state=9000)
+    assert guidance_rows({"evaluations.confirmed": CONFIRMED | {"seed": 9000}}) == []
+
+
+def test_guidance_is_chosen_where_every_scale_was_tried_in_the_same_environment(here: Path) -> None:
+    write_guidance_of_two_replicates()
+    Path("results/small_seed0/evaluations/paired/recap_w1.parquet").unlink()
+    assert {row["guidance, by seed"] for row in guidance_rows({})} == {"1"}
+    other = small_config()["environments"]["drawer"] | {"camera_name": "corner"}
+    assert guidance_rows({"environments.other": other, "evaluations.confirmed": CONFIRMED | {"environment": "other"}}) == []
+
+
+def test_of_equal_scales_the_least_is_chosen(here: Path) -> None:
+    write_guidance_of_two_replicates()
+    write(0, ("recap", 1.0), range(30))
+    assert guidance_rows({})[0]["guidance, by seed"] == "1, 1"
 
 
 def test_results_of_another_experiment_are_refused(here: Path) -> None:
