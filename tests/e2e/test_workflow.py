@@ -24,10 +24,11 @@ POLICIES = ["start", "filtered", "recap", "steam"]  # without the controls, whic
 TRAINED = {"model.image_size": 32, "max_steps": 4, "global_batch_size": 8}
 SMALL = {
     "experiment": "small",
-    "environments.drawer.image_size": 32,
-    "environments.drawer.max_episode_steps": 24,
+    "environments.arm.image_size": 32,
+    "environments.arm.max_episode_steps": 24,
     "datasets.demonstrations.collect.num_episodes": 2,
     "datasets.rollouts.collect.num_episodes": 4,
+    "datasets.rollouts.collect.intervention_probability": 0.5,
     "datasets.rollouts.collect.intervention_after": 4,
     "datasets.heldout.collect.num_episodes": 2,
     **{f"critics.{tag}.{key}": value for tag in ("value", "progress") for key, value in TRAINED.items()},
@@ -103,7 +104,7 @@ def test_no_stage_asked_the_network(finished: Tree):
     assert not log.exists(), log.read_text()
 
 
-@pytest.mark.parametrize("tag", ["n5_q30", "steam_q30"])
+@pytest.mark.parametrize("tag", ["n10_q20", "steam_q30"])
 def test_labels_know_corrections(finished: Tree, tag: str):
     meta = Path(finished.path / "data/demo/rollouts/meta")
     labels = pq.read_table(meta / f"advantages_{tag}.parquet", columns=["episode_index", "frame_index", "advantage"])
@@ -189,15 +190,15 @@ def test_the_ledger_says_what_each_round_had_and_gave(finished: Tree):
     question = "SELECT round, policy, collected_by, new_data, episodes, learns_from, critic, labels, positive_rate, evaluated, successes "
     with contextlib.chdir(finished.path), duckdb.connect(str(results / "catalogue.duckdb"), read_only=True) as catalogue:
         found = catalogue.sql(f"{question} FROM ledger ORDER BY round").fetchall()
-        arms = [pq.read_table(results / f"evaluations/paired/{arm}.parquet") for arm in ("start_plain", "recap_w1.5", "recap_r2_w1.5")]
+        arms = [pq.read_table(results / f"evaluations/paired/{arm}.parquet") for arm in ("start_plain", "recap_w2", "recap_r2_w2")]
         summary = (results / "report/summary.txt").read_text()
     assert [row[:8] for row in found] == [
         (0, "start", None, None, None, data[:1], None, None),
-        (1, "recap", "start", "rollouts", 4, data[:2], "value", "n5_q30"),
-        (2, "recap_r2", "recap", "rollouts_recap_r2", 4, data, "value_recap_r2", "n5_q30_recap_r2"),
+        (1, "recap", "start", "rollouts", 4, data[:2], "value", "n10_q20"),
+        (2, "recap_r2", "recap", "rollouts_recap_r2", 4, data, "value_recap_r2", "n10_q20_recap_r2"),
     ]
     assert [row[9:] for row in found] == [(2, sum(arm["success"].to_pylist())) for arm in arms]
-    assert found[0][8] is None and all(0.2 < row[8] < 1 for row in found[1:])  # three tenths of the frames, and corrections
+    assert found[0][8] is None and all(0.2 < row[8] < 1 for row in found[1:])  # a fifth of the frames, and corrections
     assert re.search(r"^2 +recap_r2 +random weights +recap +rollouts_recap_r2 +4 ", summary, re.MULTILINE), summary
 
 
@@ -212,17 +213,17 @@ def test_a_third_round_would_make_nothing_of_the_others_again(finished: Tree):
 
 
 def test_another_quantile_reruns_labels_and_what_reads_them(finished: Tree):
-    changed = small({"advantages.n5_q30.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
+    changed = small({"advantages.n10_q20.positive_quantile": 0.5, "advantages.steam_q30.rollout_quantile": 0.5})
     _, jobs = run(finished, "--configfile", finished.experiment("changed", changed))
     once = {"compute_threshold": 2, "compute_advantages": 4, "plot_diagnostics": 4, "train_policy": 2, "evaluate_policy": 2}
     assert {rule: jobs.count(rule) for rule in jobs} == once | {"draw_rule_graph": 1, "build_report": 1, "all": 1}
 
 
 def test_videos_are_of_the_chosen_episodes_and_of_any_other(finished: Tree):
-    other = "results/small/videos/n5_q30/rollouts/episode_000003.mp4"
+    other = "results/small/videos/n10_q20/rollouts/episode_000003.mp4"
     _, jobs = run(finished, "videos", other, "--configfile", str(finished.path / "changed.yaml"))
     made = {str(path.relative_to(finished.path)) for path in (finished.path / "results/small/videos").rglob("*.mp4")}
-    chosen = {f"{tag}/{name}" for tag in ("n5_q30", "steam_q30") for name in ("demonstrations", "rollouts")}
+    chosen = {f"{tag}/{name}" for tag in ("n10_q20", "steam_q30") for name in ("demonstrations", "rollouts")}
     assert {str(Path(path).parent).removeprefix("results/small/videos/") for path in made} == chosen
     assert jobs.count("choose_episodes") == 2 and jobs.count("render_video") == len(made) == len(chosen) + (len(made) > len(chosen))
     assert other in made and all((finished.path / path).stat().st_size > 1000 for path in made)

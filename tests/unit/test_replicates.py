@@ -38,7 +38,7 @@ def test_every_seed_is_moved_once_and_every_folder_is_its_own() -> None:
     assert first.keys() == second.keys()
     moved = {key: (first[key], second[key]) for key in first if first[key] != second[key]}
     seeds = {key: pair for key, pair in moved.items() if key.split(".")[-1] == "seed"}
-    assert len(seeds) == 25 and all(after == before + 3_000_000 for before, after in seeds.values())
+    assert len(seeds) == 26 and all(after == before + 3_000_000 for before, after in seeds.values())
     assert {key for key in first if key.split(".")[-1] == "seed"} - seeds.keys() == {"rounds.steam.seed"}  # null: as the dataset's
     paths = {key: pair for key, pair in moved.items() if key.endswith(".path")}
     assert paths["datasets.rollouts.path"] == ("data/demo_seed0/rollouts", "data/demo_seed3/rollouts")

@@ -64,7 +64,8 @@ def test_an_evaluation_of_a_policy_evaluates_its_further_rounds() -> None:
 
 
 def test_a_critic_that_learned_from_demonstrations_alone_is_kept() -> None:
-    experiment = load_experiment(with_changes(DEMO, {"rounds.steam": STEAM}))
+    alone = {"critics.progress.datasets": ["demonstrations"], "critics.progress.train_on_rollouts": False}
+    experiment = load_experiment(with_changes(DEMO, {"rounds.steam": STEAM, **alone}))
     check_references(experiment)
     labels = experiment.advantages[experiment.policies["steam_r2"].advantage_tag]
     assert labels.critic == "progress"
@@ -98,10 +99,10 @@ MISTAKES = {
         "rounds.recap.controls: policy 'start' does not train on 'rollouts'; add it to policies.start.datasets, or take it out here",
     ),
     "demonstrations by a policy": ({"rounds.recap.dataset": "demonstrations"}, "rounds.recap.dataset: 'demonstrations' is of type sft"),
-    "labels of other data": ({"advantages.n5_q30.datasets": ["demonstrations"]}, "add it to advantages.n5_q30.datasets"),
+    "labels of other data": ({"advantages.n10_q20.datasets": ["demonstrations"]}, "add it to advantages.n10_q20.datasets"),
     "labels from elsewhere": (
-        {"advantages.n5_q30": {"imported": {"column": "good"}, "datasets": ["demonstrations", "rollouts"]}},
-        "rounds.recap: labels 'n5_q30' come from another tool",
+        {"advantages.n10_q20": {"imported": {"column": "good"}, "datasets": ["demonstrations", "rollouts"]}},
+        "rounds.recap: labels 'n10_q20' come from another tool",
     ),
     "a name that is taken": ({"policies.recap_r2": DEMO["policies"]["start"]}, "policies.recap_r2: a further round needs this name"),
     "seeds of an evaluation": ({"evaluations.paired.seed": 2500}, "seeds 2500 to 2699 overlap those of datasets.rollouts_recap_r3"),

@@ -9,6 +9,8 @@ from snakemake.common.configfile import load_configfile
 
 from tests.workflow.tree import DEMO, REPOSITORY, Tree, copy_workflow, demo_with
 
+DEMOS = re.compile(r"\b(data|results|logs|state)/demo\b")  # its files; a checkout may well be called after it
+
 
 @pytest.fixture
 def returns_only(tree: Tree, tmp_path: Path) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def test_another_experiment_has_nothing_of_the_demo(tree: Tree, returns_only: di
     assert tree.plan("returns", "--configfile", file) == {"index_dataset": 2, "compute_returns": 4}
     status, output = tree.snakemake("--configfile", file, "--cores", "4", "returns", "-n")
     assert status == 0
-    assert "demo" not in output.replace(str(tree.path), "")
+    assert not DEMOS.search(output)
 
 
 def test_empty_and_absent_sections_are_the_same(tree: Tree, returns_only: dict[str, Any]) -> None:
@@ -62,7 +64,7 @@ def test_nested_processes_see_the_same_experiment(tree: Tree, returns_only: dict
     )
     status, output = tree.snakemake("-n", "-p", "--configfiles", file, *job)
     assert status == 0, output
-    assert "demo" not in output.replace(str(tree.path), "")
+    assert not DEMOS.search(output)
     assert "--dataset first --tag a" in output
 
 
@@ -77,7 +79,7 @@ def test_a_key_on_the_command_line_changes_the_given_experiment(tree: Tree, retu
     status, output = tree.snakemake("-n", "returns", "--configfile", file, "--config", "experiment=renamed")
     assert status == 0, output
     assert "results/renamed/episodes/first.parquet" in output
-    assert "demo" not in output.replace(str(tree.path), "")
+    assert not DEMOS.search(output)
 
 
 RETURNS_TAG = next(iter(DEMO["returns"]))

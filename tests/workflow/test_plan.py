@@ -118,7 +118,7 @@ def test_an_ensemble_is_merged_from_its_members_in_order(tree: Tree) -> None:
 
 
 def test_scores_and_labels_get_only_what_scores_mean(tree: Tree) -> None:
-    critic = {"method": "steam", "k": 5, "cameras": ["observation.images.corner2"], "model": {"num_bins": 10}}
+    critic = {"method": "steam", "k": 10, "cameras": ["observation.images.corner2"], "model": {"num_bins": 10}}
     scored = [json.loads(command[command.index("--config") + 1]) for command in commands_of(tree, "compute_scores")]
     labelled = [json.loads(command[command.index("--config") + 1]) for command in commands_of(tree, "compute_threshold")]
     labelled = [config for config in labelled if "progress" in config["critics"]]
@@ -179,13 +179,13 @@ def options(script: str) -> tuple[set[str], set[str]]:
 def test_videos_of_arms_are_made_where_an_evaluation_names_a_critic(tree: Tree) -> None:
     folder = "results/demo/evaluation_videos/paired"
     file = tree.experiment("with_videos", demo_with({"evaluations.paired.video_critic": "value", "evaluations.paired.devices": 2}))
-    status, output = tree.snakemake("-n", "-p", f"{folder}/start_plain", f"{folder}/recap_w1.5", "--configfile", file)
+    status, output = tree.snakemake("-n", "-p", f"{folder}/start_plain", f"{folder}/recap_w2", "--configfile", file)
     assert status == 0, output
     lines = [shlex.split(line) for line in output.splitlines() if "scripts/render_arm.py " in line and "python " in line]
     given = {command[command.index("--output-dir") + 1]: command for command in lines}
-    assert set(given) == {f"{folder}/start_plain", f"{folder}/recap_w1.5"}
+    assert set(given) == {f"{folder}/start_plain", f"{folder}/recap_w2"}
     for folder, command in given.items():
         assert command[command.index("--critic-dir") + 1] == "results/demo/critics/value"
-        assert ("--guidance-scale" in command) == folder.endswith("w1.5")
+        assert ("--guidance-scale" in command) == folder.endswith("w2")
     evaluated = [shlex.split(line) for line in output.splitlines() if "scripts/evaluate_policy.py " in line and "python " in line]
     assert {command[command.index("--devices") + 1] for command in evaluated} == {"2"}

@@ -43,7 +43,9 @@ ROLLOUTS = {
     "compute_returns": 1,
     "train_critic": 1,
     "compute_values": 3,
-    "compute_scores": 1,  # progress critics learn from demonstrations
+    "train_member": 3,
+    "merge_ensemble": 1,
+    "compute_scores": 3,
     "compute_norm_stats": 6,
     **ALL_LABELS,
     **LEARNERS,
@@ -53,9 +55,6 @@ START = ROLLOUTS | {
     "index_dataset": 2,
     "cache_frames": 2,
     "compute_returns": 2,
-    "train_member": 3,  # and are judged on rollouts
-    "merge_ensemble": 1,
-    "compute_scores": 3,
     "train_policy": 7,
     "evaluate_policy": 7,
 }
@@ -116,9 +115,9 @@ STALE: dict[str, dict[str, int]] = {
     **dict.fromkeys(ENVIRONMENT_KEYS, EVERYTHING),
     "datasets.*.path": ROLLOUTS | {"collect_dataset": 1},
     "datasets.*.type": ROLLOUTS | {"collect_dataset": 1},
-    "datasets.*.weight": CRITIC | LEARNERS,
+    "datasets.*.weight": CRITIC | MEMBERS | ALL_LABELS | LEARNERS,
     "datasets.*.split": CRITIC | MEMBERS | ALL_LABELS | {"compute_values": 2, "compute_scores": 2, "train_policy": 5, "evaluate_policy": 5},
-    "datasets.*.camera_map": CRITIC | {"cache_frames": 1, "compute_scores": 1} | ALL_LABELS | LEARNERS,
+    "datasets.*.camera_map": CRITIC | MEMBERS | {"cache_frames": 1} | ALL_LABELS | LEARNERS,
     "datasets.*.sidecar_root": CRITIC
     | {"compute_returns": 1, "compute_scores": 1}
     | ALL_LABELS
@@ -178,6 +177,7 @@ NO_CASE = {
 # How to change keys for which another value of the same kind is not enough: values by key, several where they must change together.
 CAMERA = "observation.images.corner2"
 CORNER3 = ["observation.images.corner3"]
+DEMONSTRATIONS_ALONE = {"critics.+.datasets": ["demonstrations"], "critics.+.train_on_rollouts": False}
 THRESHOLD_MODE = {"advantages.+.label_mode": "threshold", "advantages.+.positive_threshold": 0.2, "advantages.+.rollout_quantile": None}
 CHANGES: dict[str, dict[str, Any]] = {
     "accelerator": {"accelerator": next(iter(ACCELERATORS))},
@@ -210,7 +210,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "critics.*.model.image_size": {"critics.*.model.image_size": 32},
     "critics.*.model.v_min": {"critics.*.model.v_min": -2.0},
-    "critics.+.datasets": {"critics.+.datasets": ["demonstrations", "rollouts"], "critics.+.train_on_rollouts": True},
+    **dict.fromkeys(keys("critics.+.", "datasets train_on_rollouts"), DEMONSTRATIONS_ALONE),
     "critics.+.eval_datasets": {"critics.+.eval_datasets": []},
     "critics.+.cameras": {"critics.+.cameras": CORNER3},
     "critics.+.model.image_size": {"critics.+.model.image_size": 32},
@@ -256,7 +256,7 @@ MORE = {
     ),
     "a new ensemble": (
         {"critics.new": PROGRESS_TAG | {"ensemble_size": 2}},
-        {"train_member": 2, "merge_ensemble": 1, "compute_scores": 2} | REPORT,
+        {"train_member": 2, "merge_ensemble": 1, "compute_scores": 3} | REPORT,
     ),
     "a smaller ensemble is merged from the members that are there": ({"critics.+.ensemble_size": 2}, ENSEMBLE),
     "a control leaves the others alone": ({"policies.recap_shuffled.seed": 99}, RECAP),

@@ -78,8 +78,8 @@ def test_hours_are_units_by_rate_and_devices(plan, tmp_path):
     rate("train_policy", work, seconds=0.9).save(tmp_path / "own")
     output = plan(*COLLECT, train("start"), train("filtered"), VALUES)
     row = next(line for line in output.splitlines() if "filtered" in line)
-    assert [cell.strip() for cell in row.split("|")[6:11]] == ["128,000 samples", "2 x 8", "32.00", "2.00", "NVIDIA H200 x 8"]
-    assert "Sum of what was measured: 41.60 NVIDIA H200 hours; 2.60 hours, one job after the other." in output
+    assert [cell.strip() for cell in row.split("|")[6:11]] == ["80,000 samples", "2 x 8", "20.00", "1.25", "NVIDIA H200 x 8"]
+    assert "Sum of what was measured: 26.40 NVIDIA H200 hours; 1.65 hours, one job after the other." in output
     assert "Not measured on NVIDIA H200: collect_dataset (demonstrations, rollouts, heldout); compute_values (value)." in output
 
 
@@ -87,7 +87,7 @@ def test_a_device_can_be_asked_for_and_own_rates_come_first(plan, tmp_path):
     work = rates.training_work(load_experiment(DEMO).policies["start"])
     rate("train_policy", work, "NVIDIA H200", 0.9).save(tmp_path / "committed")
     rate("train_policy", work, "CPU", 1.8).save(tmp_path / "own")
-    for arguments, hours in (((), "19.20"), (("--device", "NVIDIA H200"), "9.60")):
+    for arguments, hours in (((), "12.80"), (("--device", "NVIDIA H200"), "6.40")):
         assert re.search(rf"train_policy +\| start .* {hours} ", plan(*COLLECT, train("start"), arguments=arguments))
     assert "; train_policy (start)." in plan(*COLLECT, train("start"), arguments=("--device", "another"))
 
