@@ -142,8 +142,8 @@ def main() -> None:
     parser.add_argument("--request-guidance", action="store_true", help="let an observation choose guidance_scale and indicator")
     parser.add_argument("--seed", type=int, default=0, help="of the denoising noise (default: %(default)s)")
     arguments = vars(parser.parse_args())
-    host, port, folder = (arguments.pop(name) for name in ("host", "port", "policy_dir"))
-    serve_forever(PolicyService(folder, **arguments), host, port)
+    folder, *serving = (arguments.pop(name) for name in ("policy_dir", "host", "port", "until_stdin_ends"))
+    serve_forever(PolicyService(folder, **arguments), *serving)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import dataclasses
 import http
 import ipaddress
 import logging
+import os
 import signal
 import time
 import traceback
@@ -26,6 +27,8 @@ from recap_steam.serving.codec import decode, encode
 
 _LOGGER = logging.getLogger(__name__)
 _LOGGER.setLevel(logging.CRITICAL)  # websockets reports every malformed handshake with a traceback
+
+STDIN = 0
 
 
 class Session(Protocol):
@@ -162,8 +165,8 @@ def _health(connection: ServerConnection, request: Request) -> Response | None:
     return connection.respond(http.HTTPStatus.OK, "OK\n") if request.path == "/healthz" else None
 
 
-def serve_forever(service: Service, host: str, port: int) -> None:
-    """Serve until SIGTERM or SIGINT.
+def serve_forever(service: Service, host: str, port: int, until_stdin_ends: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, or until nobody can write to standard input any more.
 
     Raises:
         UserError: the address cannot be taken, or the service does not answer its own example.
@@ -176,9 +179,20 @@ def serve_forever(service: Service, host: str, port: int) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        if until_stdin_ends:
+            _set_when_stdin_ends(stop, loop)
         await Server(service).run(host, port, stop, started)
 
     asyncio.run(until_told())
+
+
+def _set_when_stdin_ends(event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    def read() -> None:
+        if not os.read(STDIN, 4096):
+            loop.remove_reader(STDIN)
+            event.set()
+
+    loop.add_reader(STDIN, read)
 
 
 def announcement(kind: str, host: str, port: int) -> str:

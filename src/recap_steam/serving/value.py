@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--critic-dir", type=Path, help="a value critic (RECAP), results/<experiment>/critics/<tag>")
     parser.add_argument("--ensemble-dir", type=Path, help="an ensemble of progress critics (STEAM), results/<experiment>/critics/<tag>")
     arguments = parser.parse_args()
-    serve_forever(ValueService(arguments.critic_dir, arguments.ensemble_dir), arguments.host, arguments.port)
+    service = ValueService(arguments.critic_dir, arguments.ensemble_dir)
+    serve_forever(service, arguments.host, arguments.port, arguments.until_stdin_ends)
 
 
 if __name__ == "__main__":

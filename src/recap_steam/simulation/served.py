@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,14 +73,15 @@ def served_policy(port: int, config: EnvironmentConfig) -> Iterator[ServedPolicy
 
 @contextlib.contextmanager
 def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[int]:
-    """Serve a policy with the server's own command on a free port of this machine, which is yielded; the server ends with the block.
+    """Serve a policy with the server's own command on a free port of this machine, which is yielded; the server ends with the block, or
+    with this process, however that ends.
 
     Raises:
         UserError: the server did not start; it has said why.
     """
-    command = [sys.executable, "-m", "recap_steam.serving.policy", "--policy-dir", str(policy_dir), "--port", "0"]
+    command = [sys.executable, "-m", "recap_steam.serving.policy", "--policy-dir", str(policy_dir), "--port", "0", "--until-stdin-ends"]
     command += ["--indicator", KIND_NAMES[PLAIN]] if guidance_scale is None else ["--guidance-scale", repr(guidance_scale)]
-    with _unwound_by_sigterm(), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         try:
             announcement = server.stdout.readline()
             found = re.search(r":(\d+), health", announcement)
@@ -89,18 +89,8 @@ def policy_server(policy_dir: Path, guidance_scale: float | None) -> Iterator[in
                 raise UserError(f"{policy_dir}: its server did not start; what it says is above")
             yield int(found[1])
         finally:
-            server.send_signal(signal.SIGTERM)
+            server.stdin.close()
             try:
                 server.wait(LEAVING_S)
             except subprocess.TimeoutExpired:
                 server.kill()
-
-
-@contextlib.contextmanager
-def _unwound_by_sigterm() -> Iterator[None]:
-    """Within, SIGTERM ends this process by way of its blocks, as Ctrl-C does: a job that is cancelled leaves no server behind."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,8 +1,10 @@
 """Policies behind their server act as they do in process."""
 
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -89,10 +91,18 @@ with policy_server(Path(sys.argv[1]), None) as port:
 """
 
 
-def test_a_job_that_is_told_to_end_ends_its_server(policy_dir):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_job_that_ends_ends_its_server(policy_dir, how):
     with subprocess.Popen([sys.executable, "-c", SERVE, str(policy_dir)], stdout=subprocess.PIPE, text=True) as job:
         port = int(job.stdout.readline())
-        job.terminate()
-        assert job.wait(60) == 143
+        job.send_signal(how)
+        assert job.wait(60) == -how
+    until = time.monotonic() + 60
+    while _listens(port):
+        assert time.monotonic() < until, "the server is still there"
+        time.sleep(0.1)
+
+
+def _listens(port):
     with socket.socket() as client:
-        assert client.connect_ex(("127.0.0.1", port)) != 0
+        return client.connect_ex(("127.0.0.1", port)) == 0
