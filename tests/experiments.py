@@ -20,7 +20,7 @@ from recap_steam.labels.inputs import critic_digest, ensemble_digest
 from recap_steam.labels.normalizer import fit_normalizer
 from recap_steam.labels.returns import returns_stage
 from recap_steam.labels.stages import advantages_stage, threshold_stage
-from recap_steam.lineage import Lineage
+from recap_steam.lineage import METADATA_KEY, Lineage
 from recap_steam.report.diagnostics import diagnostics_stage
 from recap_steam.sidecar import read_sidecar, sidecar_path, write_sidecar
 from tests.datasets import write_v30
@@ -312,9 +312,17 @@ def write_evaluation() -> None:
 
 
 def write_arm(path: Path, success: np.ndarray) -> None:
-    """An arm's outcomes (50,) bool."""
+    """An arm's outcomes (50,) bool; the file's name says whose."""
     columns = {"episode": np.arange(50), "seed": 9000 + np.arange(50), "success": success, "num_frames": np.where(success, 24, 40)}
-    pq.write_table(pa.table(columns).replace_schema_metadata({"recap_steam": lineage("evaluate_policy", "paired").to_json()}), path)
+    write_rows(path, columns, "paired", policy=path.stem.rpartition("_")[0])
+
+
+def write_rows(path: Path, columns: dict[str, np.ndarray], tag: str, policy: str, weights: str = "0" * 64, **environment: str) -> None:
+    """Rows of an arm with their lineage; ``environment``: what is other than in the small experiment's."""
+    environment = dataclasses.asdict(load_experiment(small_config()).environments["drawer"]) | environment
+    made = lineage("evaluate_policy", tag, parameters={"policy": policy, "environment": environment}, inputs={"policy": weights})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns).replace_schema_metadata({METADATA_KEY: made.to_json()}), path)
 
 
 def write_records() -> None:

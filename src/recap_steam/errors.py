@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+INTERRUPTED = 130  # status of a program that SIGINT ended, by the shell's convention
 FIRST_WORD_S = 5.0  # for which other processes of a job wait before they report an error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -42,7 +43,8 @@ def system_problem(error: OSError) -> str | None:
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder.
+    """Run a script's main function; end with status 1 and one line on stderr on a user error, a full device or a closed folder, and without
+    a word on Ctrl-C.
 
     An error that all processes of a job meet is told once: process 0 has the first word, and torchrun ends the others with it. A process of
     a job leaves without Python's finalisation, as multiprocessing's do: where a thread of gloo still waits for the interpreter to let go of
@@ -66,6 +68,8 @@ def run_main(main: Callable[[], None]) -> None:
 def _run(main: Callable[[], None]) -> None:
     try:
         main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except UserError as error:
         _end(str(error))
     except OSError as error:

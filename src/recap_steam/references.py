@@ -67,7 +67,7 @@ def check_references(experiment: Experiment) -> None:
     Raises:
         UserError: naming the key, what is wrong and the remedy.
     """
-    _check_names(experiment)
+    check_names(experiment)
     _check_paths(experiment)
     _check_sidecar_folders(experiment)
     _check_cameras(experiment)
@@ -86,8 +86,12 @@ def _check_accelerator(name: str | None) -> None:
         raise config_error("accelerator", f"'{name}' is not one of {', '.join((NONE, *ACCELERATORS))}; a profile says which its nodes have")
 
 
-def _check_names(experiment: Experiment) -> None:
-    """Every name that one section uses is an entry of the section that it refers to."""
+def check_names(experiment: Experiment) -> None:
+    """Check that every name that one section uses is an entry of the section that it refers to.
+
+    Raises:
+        UserError: naming the key, and the entry that is closest.
+    """
     for key, section, names in _references(experiment):
         known = [*getattr(experiment, section), *([EXPERT] if key.endswith((".collect.policy", ".policies")) else [])]
         for name in names:

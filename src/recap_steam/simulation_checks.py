@@ -1,9 +1,11 @@
 """What the check of an experiment says of simulation: who acts where, and from which initial states."""
 
-from recap_steam.config import EXPERT, Experiment, ProgressCriticConfig
+import itertools
+
+from recap_steam.config import EXPERT, Experiment, ProgressCriticConfig, evaluation_arms
 from recap_steam.errors import config_error
 from recap_steam.rounds import of_round
-from recap_steam.simulation_config import CollectConfig, EvaluationConfig
+from recap_steam.simulation_config import LEVEL, CollectConfig, EvaluationConfig
 
 
 def check_simulation(experiment: Experiment) -> None:
@@ -13,6 +15,7 @@ def check_simulation(experiment: Experiment) -> None:
         UserError: naming the key, what is wrong and the remedy.
     """
     _check_arms(experiment)
+    _check_stopping(experiment)
     _check_video_critics(experiment)
     _check_seeds(experiment)
     _check_seeds_of_rounds(experiment)
@@ -37,6 +40,15 @@ def _check_arms(experiment: Experiment) -> None:
             raise config_error(f"evaluations.{tag}.cfgrl_guidance_scale", "two scales agree in their first six digits; keep one of them")
 
 
+def _check_stopping(experiment: Experiment) -> None:
+    """No arm stops at a difference that the report would then not call significant."""
+    for tag, evaluation in experiment.evaluations.items():
+        level = LEVEL / max(len(evaluation_arms(experiment, tag)) - 1, 1)
+        if evaluation.stop_below is not None and evaluation.stop_below > level:
+            problem = f"{evaluation.stop_below:g} is above the level of the report, {LEVEL:g} over the number of comparisons"
+            raise config_error(f"evaluations.{tag}.stop_below", f"{problem}; give {level:.2g} or less")
+
+
 def _check_video_critics(experiment: Experiment) -> None:
     """A critic that is shown beside an evaluation gives every frame a value, and sees what is rendered there."""
     for tag, evaluation in experiment.evaluations.items():
@@ -51,15 +63,19 @@ def _check_video_critics(experiment: Experiment) -> None:
 
 
 def _check_seeds(experiment: Experiment) -> None:
-    """No initial state of an evaluation or of a held-out dataset occurs in what is trained on (episode i uses seed + i)."""
-    collected = [(f"datasets.{n}.collect.seed", d.collect, d.split) for n, d in experiment.datasets.items() if d.collect]
-    held_out = [(key, run) for key, run, split in collected if split == "eval"]
-    held_out += [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
-    for key, run in held_out:
-        for other_key, other, split in collected:
-            if split == "train" and _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
-                problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task"
-                raise config_error(key, f"{problem}; move one of the two ranges")
+    """No initial state of an evaluation was collected from, and none of a held-out dataset is trained on (episode i uses seed + i)."""
+    trained_on, held_out = (_collected(experiment, split) for split in ("train", "eval"))
+    evaluations = [(f"evaluations.{tag}.seed", evaluation) for tag, evaluation in experiment.evaluations.items()]
+    pairs = [*itertools.product(held_out, trained_on), *itertools.product(evaluations, trained_on + held_out)]
+    for (key, run), (other_key, other) in pairs:
+        if _task(experiment, run) == _task(experiment, other) and _overlap(run, other):
+            problem = f"seeds {_span(run)} overlap those of {other_key}, {_span(other)}, on the same task"
+            raise config_error(key, f"{problem}; move one of the two ranges")
+
+
+def _collected(experiment: Experiment, split: str) -> list[tuple[str, CollectConfig]]:
+    datasets = experiment.datasets.items()
+    return [(f"datasets.{name}.collect.seed", dataset.collect) for name, dataset in datasets if dataset.collect and dataset.split == split]
 
 
 def _check_seeds_of_rounds(experiment: Experiment) -> None:

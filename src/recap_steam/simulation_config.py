@@ -2,6 +2,8 @@
 
 import dataclasses
 
+LEVEL = 0.05  # of an evaluation's report, two-sided; divided by the number of comparisons (Bonferroni)
+
 
 @dataclasses.dataclass(frozen=True)
 class Robot:

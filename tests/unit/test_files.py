@@ -106,6 +106,12 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     assert ended.returncode == 1 and ended.stderr.startswith("error: /sys/out.txt: permission denied; ") and ended.stderr.count("\n") == 1
 
 
+def test_ctrl_c_ends_a_program_without_a_word():
+    code = "import signal; from recap_steam.errors import run_main; run_main(lambda: signal.raise_signal(signal.SIGINT))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 LIMITED = """
 import resource, sys
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq

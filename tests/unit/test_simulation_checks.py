@@ -22,6 +22,7 @@ SOUND = {
         "evaluations.paired.seed": 2000,
     },
     "a critic beside an evaluation": {"evaluations.paired.video_critic": "value"},
+    "arms that stop at the level of the report": {"evaluations.paired.stop_below": 0.005},
     "seeds may touch": {"evaluations.paired.seed": 3030},
     "LIBERO's states recorded and drawn": KITCHEN | {"datasets.kitchen.collect.num_episodes": 4096, "datasets.kitchen.collect.seed": 50},
     "the expert as an arm": {"evaluations.paired.policies": ["start", "expert"]},
@@ -57,6 +58,14 @@ BROKEN = {
     "same task by another name": (
         {"environments.other": DRAWER, "evaluations.paired.environment": "other", "evaluations.paired.seed": 1014},
         "evaluations.paired.seed: seeds 1014 to 1063 overlap those of datasets.demonstrations.collect.seed",
+    ),
+    "evaluation on held-out states, which choose a critic's checkpoint": (
+        {"evaluations.paired.seed": 3029},
+        "evaluations.paired.seed: seeds 3029 to 3078 overlap those of datasets.heldout.collect.seed, 3000 to 3029, on the same task",
+    ),
+    "arms that stop where the report sees nothing": (
+        {"evaluations.paired.stop_below": 0.05},
+        "evaluations.paired.stop_below: 0.05 is above the level of the report, 0.05 over the number of comparisons; give 0.0",
     ),
     "evaluation on recorded states of training data": (
         KITCHEN | {"evaluations.kitchen.seed": 10},

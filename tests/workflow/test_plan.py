@@ -67,7 +67,7 @@ def test_a_finished_demo_has_nothing_to_do(finished: Tree) -> None:
 
 def test_every_command_fits_its_script(tree: Tree) -> None:
     """Every option that a rule passes exists in its script, every required one is passed, and slices are parts of experiments."""
-    file = tree.experiment("everything", demo_with({"evaluations.paired.video_critic": "value", "evaluations.paired.stop_below": 0.01}))
+    file = tree.experiment("everything", demo_with({"evaluations.paired.video_critic": "value", "evaluations.paired.stop_below": 0.005}))
     status, output = tree.snakemake("-n", "-p", "datasets", "mixture", "publish_stats", "videos", VIDEO, "all", "--configfile", file)
     assert status == 0, output
     commands = [shlex.split(line) for line in output.splitlines() if "workflow/scripts/" in line and "python " in line]

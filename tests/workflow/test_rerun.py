@@ -234,7 +234,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "evaluations.*.environment": {"evaluations.*.environment": "other", "environments.other": OTHER_ENVIRONMENT},
     "evaluations.*.video_critic": {"evaluations.*.video_critic": "value"},
-    "evaluations.*.stop_below": {"evaluations.*.stop_below": 0.01},
+    "evaluations.*.stop_below": {"evaluations.*.stop_below": 0.005},
     "evaluations.*.policies": {"evaluations.*.policies": EVALUATION_TAG["policies"][::2]},
     "evaluations.*.cfgrl_guidance_scale": {
         "evaluations.*.cfgrl_guidance_scale": [*FILLED["evaluations"][ENTRIES["evaluations"]]["cfgrl_guidance_scale"], 7.5]

@@ -11,10 +11,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, nargs="+", required=True, help="experiment files")
     parser.add_argument("--seeds", type=int, nargs="+", required=True, help="their replicates; those that are missing are named")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder that holds results/<experiment>_seed<seed>")
     parser.add_argument("--output-dir", type=Path, required=True, help="folder of episodes.parquet, tables.md and success.png")
     args = parser.parse_args()
-    evidence_stage(args.config, args.seeds, args.results, args.output_dir)
+    evidence_stage(args.config, args.seeds, args.output_dir)
 
 
 if __name__ == "__main__":

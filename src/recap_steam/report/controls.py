@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from recap_steam.config import Experiment, PolicyConfig
 from recap_steam.report.results import Arm, ArmKey
-from recap_steam.report.verdict import LEVEL, PairedTest, format_p, judged, tested
+from recap_steam.report.verdict import PairedTest, format_p, judged, tested
+from recap_steam.simulation_config import LEVEL
 
 WHAT = {  # what is different in the other policy
     "shuffled": "control: the same share of positive labels, on frames drawn by chance",

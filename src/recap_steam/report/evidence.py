@@ -12,7 +12,7 @@ from recap_steam.errors import UserError
 from recap_steam.files import atomic_output
 from recap_steam.report.figures import ArmPoint, draw_success
 from recap_steam.report.results import arm_label
-from recap_steam.report.study import Study, read_studies, round_numbers
+from recap_steam.report.study import RESULTS, Study, read_studies, round_numbers
 from recap_steam.report.study_guidance import guidance_table
 from recap_steam.report.study_tables import (
     arms_table,
@@ -48,16 +48,16 @@ NOTE = (
 )
 
 
-def evidence_stage(files: list[Path], seeds: list[int], results_dir: Path, output_dir: Path) -> None:
+def evidence_stage(files: list[Path], seeds: list[int], output_dir: Path) -> None:
     """Write ``episodes.parquet``, ``tables.md`` and ``success.png`` of the replicates ``seeds`` of the experiment ``files`` to
-    ``output_dir``, as far as they are below ``results_dir``.
+    ``output_dir``, as far as they are below this folder.
 
     Raises:
         UserError: as of ``read_studies``, or not one arm is there.
     """
-    studies = read_studies(files, seeds, results_dir)
+    studies = read_studies(files, seeds)
     if not any(arms for study in studies for arms in study.arms.values()):
-        raise UserError(f"{results_dir}: no arm of any replicate is here; run make evidence, or name the folder of the results")
+        raise UserError(f"{RESULTS}: no arm of any replicate is here; run make evidence, or this where it ran")
     with atomic_output(output_dir / "episodes.parquet") as path:
         pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *(table for study in studies for table in _rows(study))]), path)
     with atomic_output(output_dir / "tables.md") as path:

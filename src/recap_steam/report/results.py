@@ -155,6 +155,10 @@ class Results:
                 )
         return arms
 
+    def arm_lineages(self, evaluation: str) -> Iterator[tuple[Path, Lineage]]:
+        """(file, lineage) of every arm that exists."""
+        yield from ((path, _lineage(path)) for path, _, _ in self.arm_files(evaluation) if path.exists())
+
     def arm_files(self, evaluation: str) -> list[tuple[Path, str, float | None]]:
         """(file, policy, guidance scale or None for plain imitation) of every arm that the experiment names."""
         folder = self.root / "evaluations" / evaluation

@@ -8,11 +8,15 @@ import numpy as np
 
 from recap_steam.config import Experiment, evaluation_arms, load_experiment
 from recap_steam.errors import UserError, config_error
+from recap_steam.lineage import digest_json
+from recap_steam.references import check_names
 from recap_steam.report.controls import differing_in_one_thing
 from recap_steam.report.results import Arm, ArmKey, Results
 from recap_steam.report.verdict import PairedTest, in_common, tested
 from recap_steam.rounds import of_round
 from recap_steam.schema import read_file
+
+RESULTS = Path("results")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +68,12 @@ def replicate_name(experiment: str, seed: int) -> str:
     return f"{experiment}_seed{seed}"
 
 
-def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list[Study]:
-    """Every evaluation of the experiment ``files``, with the replicates ``seeds`` as far as they are below ``results_dir``.
+def read_studies(files: list[Path], seeds: list[int]) -> list[Study]:
+    """Every evaluation of the experiment ``files``, with the replicates ``seeds`` as far as they are here.
 
     Raises:
-        UserError: a file that is no experiment or evaluates nothing, arms that may stop early, results of other initial states than its.
+        UserError: a file that is no experiment or evaluates nothing, arms that may stop early, results in another environment or of other
+            initial states than its, or evaluations of a policy with other weights.
     """
     studies = []
     for file in files:
@@ -76,7 +81,9 @@ def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list
         written, results = load_experiment(raw), {}
         for seed in seeds:
             experiment = load_experiment(raw | {"experiment": replicate_name(written.experiment, seed), "seed": seed})
-            results[seed] = Results(experiment, results_dir / experiment.experiment)
+            check_names(experiment)
+            results[seed] = Results(experiment, RESULTS / experiment.experiment)
+            _check_lineages(results[seed])
         if not written.evaluations:
             raise config_error("evaluations", f"{file}: there are none, so there is nothing to summarise; add one")
         for evaluation, config in written.evaluations.items():
@@ -85,6 +92,19 @@ def read_studies(files: list[Path], seeds: list[int], results_dir: Path) -> list
             arms = {seed: _arms(found, evaluation) for seed, found in results.items()}
             studies.append(Study(written.experiment, evaluation, results, arms))
     return studies
+
+
+def _check_lineages(results: Results) -> None:
+    """Arms of one policy belong together, in whatever evaluations: they have one set of weights, and act where the file says."""
+    weights: dict[str, dict[str, str]] = {}
+    for evaluation, config in results.experiment.evaluations.items():
+        environment = digest_json(dataclasses.asdict(results.experiment.environments[config.environment]))
+        for path, lineage in results.arm_lineages(evaluation):
+            policy = lineage.parameters["policy"]
+            if digest_json(lineage.parameters["environment"]) != environment:
+                raise UserError(f"{path}: was run in another environment than the experiment file says; run the replicate again")
+            if weights.setdefault(policy, lineage.inputs) != lineage.inputs:
+                raise UserError(f"{path}: was run with other weights of '{policy}' than another arm; run the replicate again")
 
 
 def _arms(results: Results, evaluation: str) -> dict[ArmKey, Arm]:

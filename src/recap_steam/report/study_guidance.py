@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from recap_steam.report.results import Arm, ArmKey
 from recap_steam.report.study import PooledComparison, Study, compare_arms, compared_with
-from recap_steam.report.study_tables import paired_cells
-from recap_steam.report.tables import Table
+from recap_steam.report.study_tables import joined, paired_cells
+from recap_steam.report.tables import MISSING, Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +72,14 @@ def guidance_table(study: Study, studies: list[Study]) -> Table:
     head += ["solved by the policy only", "by the other only", "difference, points", "95 % interval", "p", "by seed, points"]
     rows = []
     for chosen in chosen_guidance(study, studies):
-        scales = ", ".join(f"{scale:g}" for scale in chosen.scales.values())
-        cells = [chosen.policy, scales, "; ".join(_solved_elsewhere(chosen, seed) for seed in chosen.solved)]
-        rows += [[*cells, *paired_cells(found)] for found in chosen.compared(study)]
+        scales = joined(f"{chosen.scales[seed]:g}" if seed in chosen.scales else MISSING for seed in study.results)
+        cells = [chosen.policy, scales, "; ".join(_solved_elsewhere(chosen, seed) for seed in study.results)]
+        rows += [[*cells, *paired_cells(study, found)] for found in chosen.compared(study)]
     return Table([*head, "seeds of the same sign"], rows)
 
 
 def _solved_elsewhere(chosen: ChosenGuidance, seed: int) -> str:
+    if seed not in chosen.solved:
+        return MISSING
     counts = ", ".join(f"{count} at {scale:g}" for scale, count in chosen.solved[seed].items())
     return f"of {chosen.num_states[seed]} states {counts}"

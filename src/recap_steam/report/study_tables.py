@@ -50,13 +50,13 @@ def comparisons_table(study: Study) -> Table:
     """Every arm with labels of its own beside the reference and beside what differs from it in one thing."""
     head = ["arm", "compared with", "what differs there", "seeds", "solved by the arm only", "by the other only"]
     head += ["difference, points", "95 % interval", "p", "by seed, points", "seeds of the same sign"]
-    return Table(head, [[found.arm.label, *paired_cells(found)] for found in comparisons(study)])
+    return Table(head, [[found.arm.label, *paired_cells(study, found)] for found in comparisons(study)])
 
 
-def paired_cells(found: PooledComparison) -> list[str]:
+def paired_cells(study: Study, found: PooledComparison) -> list[str]:
     """The arm that an arm is compared with, the counts, the test, and what each replicate says."""
     counts = [str(len(found.by_seed)), str(found.only_arm), str(found.only_other)]
-    by_seed = ", ".join(f"{100 * difference:+.1f}" for difference in found.by_seed.values())
+    by_seed = joined(f"{100 * found.by_seed[seed]:+.1f}" if seed in found.by_seed else MISSING for seed in study.results)
     agreeing = f"{found.agreeing} of {len(found.by_seed)}"
     return [found.other.label, found.what, *counts, *difference_cells(found.test), by_seed, agreeing]
 
@@ -81,10 +81,10 @@ def _ledger_rows(study: Study, loop: str) -> Iterator[list[str]]:
             points, _, p_value = difference_cells(found.test) if found else [MISSING] * 3
             yield [
                 *(loop, str(entry.number), arm_label(key) if key else entry.policy, entry.collector or MISSING),
-                _joined(str(len(episodes.length)) if episodes else MISSING for episodes in new),
-                _joined(percent(float(episodes.success.mean())) if episodes else MISSING for episodes in new),
+                joined(str(len(episodes.length)) if episodes else MISSING for episodes in new),
+                joined(percent(float(episodes.success.mean())) if episodes else MISSING for episodes in new),
                 entry.critic or MISSING,
-                _joined(held_out(results, entry.critic) for results in study.results.values()),
+                joined(held_out(results, entry.critic) for results in study.results.values()),
                 *_rate_cells(pooled_summary(study, key) if key else None),
                 *(points, p_value, f"{found.agreeing} of {len(found.by_seed)}" if found else MISSING),
             ]
@@ -105,13 +105,13 @@ def _scores_table(study: Study, kind: str, metrics: dict[str, str], predictors: 
     for critic in getattr(next(iter(study.results.values())), kind):
         found = [results.document("critics", critic, "evaluation.json") or {} for results in study.results.values()]
         for source, name in predictors.items():
-            cells = [_joined(number(scores.get(f"{source}/{metric}")) for scores in found) for metric in metrics]
+            cells = [joined(number(scores.get(f"{source}/{metric}")) for scores in found) for metric in metrics]
             if any(cell != MISSING for cell in cells):
                 rows.append([critic, name, *cells])
     return Table(["critic", "predictor", *(f"{title}, by seed" for title in metrics.values())], rows)
 
 
-def _joined(cells: Iterable[str]) -> str:
+def joined(cells: Iterable[str]) -> str:
     """What each replicate says, in the order of their seeds; one dash if none says anything."""
     found = list(cells)
     return ", ".join(found) if set(found) != {MISSING} else MISSING

@@ -13,8 +13,7 @@ from recap_steam.simulation.statistics import (
     successes_per_hour,
     wilson_interval,
 )
-
-LEVEL = 0.05  # two-sided; divided by the number of comparisons with the reference arm (Bonferroni)
+from recap_steam.simulation_config import LEVEL
 
 
 @dataclasses.dataclass(frozen=True)

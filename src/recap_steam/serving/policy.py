@@ -1,5 +1,6 @@
 """``python -m recap_steam.serving.policy --policy-dir DIR``: serves a policy to robots, configured by its folder alone."""
 
+import argparse
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,12 @@ class PolicyService:
         return self._rng.standard_normal((1, *self._runner.noise_shape), np.float32)
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed; give a whole number from 0 on")
+    return int(text)
+
+
 def main() -> None:
     parser = make_parser("recap_steam.serving.policy", __doc__)
     parser.add_argument("--policy-dir", type=Path, required=True, help="a trained policy, results/<experiment>/policies/<tag>")
@@ -140,7 +147,7 @@ def main() -> None:
         "--guidance-scale", type=float, help="0: plain prompt, 1: the indicator's, more: beyond (default: what the folder says)"
     )
     parser.add_argument("--request-guidance", action="store_true", help="let an observation choose guidance_scale and indicator")
-    parser.add_argument("--seed", type=int, default=0, help="of the denoising noise (default: %(default)s)")
+    parser.add_argument("--seed", type=_seed, default=0, help="of the denoising noise (default: %(default)s)")
     arguments = vars(parser.parse_args())
     folder, *serving = (arguments.pop(name) for name in ("policy_dir", "host", "port", "until_stdin_ends"))
     serve_forever(PolicyService(folder, **arguments), *serving)

@@ -169,7 +169,7 @@ def serve_forever(service: Service, host: str, port: int, until_stdin_ends: bool
     """Serve until SIGTERM or SIGINT, or until nobody can write to standard input any more.
 
     Raises:
-        UserError: the address cannot be taken, or the service does not answer its own example.
+        UserError: the address cannot be taken, the service does not answer its own example, or standard input cannot end.
     """
 
     def started(port: int) -> None:
@@ -187,12 +187,20 @@ def serve_forever(service: Service, host: str, port: int, until_stdin_ends: bool
 
 
 def _set_when_stdin_ends(event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    """
+    Raises:
+        UserError: nobody can close standard input, because it is a file or nothing.
+    """
+
     def read() -> None:
         if not os.read(STDIN, 4096):
             loop.remove_reader(STDIN)
             event.set()
 
-    loop.add_reader(STDIN, read)
+    try:
+        loop.add_reader(STDIN, read)
+    except OSError:
+        raise UserError("--until-stdin-ends: standard input is neither a pipe nor a terminal; give one, or leave the option out") from None
 
 
 def announcement(kind: str, host: str, port: int) -> str:

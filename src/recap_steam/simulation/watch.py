@@ -11,6 +11,7 @@ from typing import Any
 
 from recap_steam.config import EXPERT, load_experiment
 from recap_steam.errors import UserError, run_main
+from recap_steam.references import check_names
 from recap_steam.schema import read_file
 from recap_steam.serving.value import ValueService
 from recap_steam.simulation.controllers import open_controller
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--ensemble-dir", type=Path, help="an ensemble of progress critics (STEAM), results/<experiment>/critics/<tag>")
     args = parser.parse_args()
     experiment = load_experiment(read_file(args.config))
+    check_names(experiment)
     if args.evaluation not in experiment.evaluations:
         known = ", ".join(experiment.evaluations) or "none"
         raise UserError(f"{args.config}: '{args.evaluation}' is not an entry of evaluations; known: {known}")

@@ -1,11 +1,11 @@
 """Replicates pooled: counts that can be checked by hand, what is missing, and pages of a finished experiment."""
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -20,7 +20,7 @@ from recap_steam.report.tables import MISSING, Table
 from recap_steam.schema import read_file
 from recap_steam.simulation.statistics import mcnemar_exact
 from tests.changes import with_changes
-from tests.experiments import small_config
+from tests.experiments import small_config, write_rows
 
 STATES = 50
 SHUFFLED = "control: the same share of positive labels, on frames drawn by chance"
@@ -40,14 +40,21 @@ def experiment_file(changes: dict[str, Any] | None = None) -> Path:
     return path
 
 
-def write(seed: int, key: tuple[str, float | None], solved: range, first_state: int | None = None, evaluation: str = "paired") -> None:
+def write(
+    seed: int,
+    key: tuple[str, float | None],
+    solved: range,
+    first_state: int | None = None,
+    evaluation: str = "paired",
+    weights: str = "0" * 64,
+    **changes: str,
+) -> None:
     """An arm of a replicate that solved the given of its 50 initial states, in 20 frames; failures take 40."""
     path = Path(f"results/small_seed{seed}/evaluations/{evaluation}/{arm_name(*key)}.parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
     success = np.isin(np.arange(STATES), solved)
     state = np.arange(STATES) + (9000 + 1_000_000 * seed if first_state is None else first_state)
     columns = {"episode": np.arange(STATES), "seed": state, "success": success, "num_frames": np.where(success, 20, 40)}
-    pq.write_table(pa.table(columns), path)
+    write_rows(path, columns, evaluation, key[0], weights, **changes)
 
 
 def write_two_replicates() -> None:
@@ -60,7 +67,7 @@ def write_two_replicates() -> None:
 
 
 def study(seeds: list[int], changes: dict[str, Any] | None = None) -> Study:
-    (found,) = read_studies([experiment_file(changes)], seeds, Path("results"))
+    (found,) = read_studies([experiment_file(changes)], seeds)
     return found
 
 
@@ -104,7 +111,7 @@ def test_tests_say_how_many_seeds_agree(here: Path) -> None:
     (beside_start, beside_filtered) = comparisons_table(study([0, 1])).rows
     assert beside_start[:2] == ["recap, guidance 2", "start"] and beside_start[3:6] == ["2", "15", "10"]
     assert beside_start[-2:] == ["+20.0, -10.0", "1 of 2"]
-    assert beside_filtered[:2] == ["recap, guidance 2", "filtered"] and beside_filtered[-2:] == ["-30.0", "1 of 1"]
+    assert beside_filtered[:2] == ["recap, guidance 2", "filtered"] and beside_filtered[-2:] == [f"{MISSING}, -30.0", "1 of 1"]
 
 
 def test_what_is_compared_follows_from_the_experiment(here: Path) -> None:
@@ -143,21 +150,21 @@ CONFIRMED = small_config()["evaluations"]["paired"] | {
 }
 
 
-def write_guidance_of_two_replicates(confirmed_state: int = 9000 + STATES) -> None:
+def write_guidance_of_two_replicates(confirmed_state: int = 9000 + STATES, **changes: str) -> None:
     """Guidance 2 solves more of ``paired`` in the first replicate and 1 in the second, and the other way round of ``confirmed``."""
     for seed, (best, worst) in enumerate([(2.0, 1.0), (1.0, 2.0)]):
         state = confirmed_state + 1_000_000 * seed
         write(seed, ("recap", best), range(30))
         write(seed, ("recap", worst), range(20))
-        write(seed, ("recap", best), range(12), state, "confirmed")
-        write(seed, ("recap", worst), range(40), state, "confirmed")
-        write(seed, START, range(10), state, "confirmed")
-        write(seed, FILTERED, range(2, 12), state, "confirmed")
+        write(seed, ("recap", best), range(12), state, "confirmed", **changes)
+        write(seed, ("recap", worst), range(40), state, "confirmed", **changes)
+        write(seed, START, range(10), state, "confirmed", **changes)
+        write(seed, FILTERED, range(2, 12), state, "confirmed", **changes)
 
 
 def guidance_rows(changes: dict[str, Any]) -> list[dict[str, str]]:
     """Of the evaluation ``confirmed``."""
-    studies = read_studies([experiment_file({"evaluations.confirmed": CONFIRMED, **changes})], [0, 1, 2], Path("results"))
+    studies = read_studies([experiment_file({"evaluations.confirmed": CONFIRMED, **changes})], [0, 1, 2])
     table = guidance_table(next(item for item in studies if item.evaluation == "confirmed"), studies)
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
@@ -165,12 +172,12 @@ def guidance_rows(changes: dict[str, Any]) -> list[dict[str, str]]:
 def test_guidance_is_chosen_on_the_states_of_other_evaluations_and_judged_on_its_own(here: Path) -> None:
     write_guidance_of_two_replicates()
     beside_start, beside_filtered = guidance_rows({})
-    assert (beside_start["policy"], beside_start["guidance, by seed"], beside_start["seeds"]) == ("recap", "2, 1", "2")
-    assert beside_start["solved elsewhere, by seed"] == "of 50 states 20 at 1, 30 at 2; of 50 states 30 at 1, 20 at 2"
+    assert [beside_start[name] for name in ("policy", "guidance, by seed", "seeds")] == ["recap", f"2, 1, {MISSING}", "2"]
+    assert beside_start["solved elsewhere, by seed"] == "of 50 states 20 at 1, 30 at 2; of 50 states 30 at 1, 20 at 2; " + MISSING
     assert (beside_start["compared with"], beside_filtered["compared with"]) == ("start", "filtered")
     only = ("solved by the policy only", "by the other only")
     assert [beside_start[name] for name in only] == ["4", "0"] and [beside_filtered[name] for name in only] == ["4", "0"]
-    assert beside_start["p"] == "0.12" and beside_start["by seed, points"] == "+4.0, +4.0"
+    assert beside_start["p"] == "0.12" and beside_start["by seed, points"] == f"+4.0, +4.0, {MISSING}"
 
 
 def test_guidance_is_not_chosen_on_states_that_judge_it(here: Path) -> None:
@@ -181,21 +188,41 @@ def test_guidance_is_not_chosen_on_states_that_judge_it(here: Path) -> None:
 def test_guidance_is_chosen_where_every_scale_was_tried_in_the_same_environment(here: Path) -> None:
     write_guidance_of_two_replicates()
     Path("results/small_seed0/evaluations/paired/recap_w1.parquet").unlink()
-    assert {row["guidance, by seed"] for row in guidance_rows({})} == {"1"}
+    assert {row["guidance, by seed"] for row in guidance_rows({})} == {f"{MISSING}, 1, {MISSING}"}
     other = small_config()["environments"]["drawer"] | {"camera_name": "corner"}
+    write_guidance_of_two_replicates(camera_name="corner")
     assert guidance_rows({"environments.other": other, "evaluations.confirmed": CONFIRMED | {"environment": "other"}}) == []
 
 
 def test_of_equal_scales_the_least_is_chosen(here: Path) -> None:
     write_guidance_of_two_replicates()
     write(0, ("recap", 1.0), range(30))
-    assert guidance_rows({})[0]["guidance, by seed"] == "1, 1"
+    assert guidance_rows({})[0]["guidance, by seed"] == f"1, 1, {MISSING}"
 
 
 def test_results_of_another_experiment_are_refused(here: Path) -> None:
     write(1, START, range(20), first_state=9000)
     with pytest.raises(UserError, match=r"results/small_seed1/evaluations/paired: start has other initial states .*; run the replicate"):
         study([0, 1])
+
+
+def test_arms_of_other_weights_are_refused(here: Path) -> None:
+    """A policy that was trained again is judged anew everywhere, before anything is pooled or chosen."""
+    write(0, ("recap", 1.0), range(20))
+    write(0, ("recap", 2.0), range(20), weights="1" * 64)
+    with pytest.raises(UserError, match=r"paired/recap_w2\.parquet: was run with other weights of 'recap' than another arm; run the repl"):
+        study([0])
+
+
+def test_arms_of_another_environment_are_refused(here: Path) -> None:
+    write(0, START, range(20), camera_name="corner3")
+    with pytest.raises(UserError, match=r"paired/start_plain\.parquet: was run in another environment than the experiment file says; run"):
+        study([0])
+
+
+def test_a_name_that_is_not_there_is_no_missing_arm(here: Path) -> None:
+    with pytest.raises(UserError, match=r"config: evaluations\.paired\.policies: 'strat' is not an entry of policies; did"):
+        study([0], {"evaluations.paired.policies": ["strat"]})
 
 
 def test_arms_that_may_stop_early_are_refused(here: Path) -> None:
@@ -205,12 +232,12 @@ def test_arms_that_may_stop_early_are_refused(here: Path) -> None:
 
 def test_an_experiment_that_evaluates_nothing_is_refused(here: Path) -> None:
     with pytest.raises(UserError, match=r"config: evaluations: small\.yaml: there are none, .*; add one"):
-        read_studies([experiment_file({"evaluations": {}})], [0], Path("results"))
+        read_studies([experiment_file({"evaluations": {}})], [0])
 
 
 def test_what_is_missing_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_two_replicates()
-    evidence_stage([experiment_file()], [1, 2], Path("results"), Path("out"))
+    evidence_stage([experiment_file()], [1, 2], Path("out"))
     page = Path("out/tables.md").read_text()
     absent = ["recap, guidance 1", "steam, guidance 1", "steam, guidance 2", "shuffled, guidance 1", "shuffled, guidance 2"]
     missing = f"**Missing:** seed 1: {', '.join(f'`{name}`' for name in absent)}; seed 2: every arm."
@@ -222,15 +249,17 @@ def test_every_evaluation_of_an_experiment_has_a_panel(here: Path) -> None:
     write(0, START, range(20))
     shutil.copytree("results/small_seed0/evaluations/paired", "results/small_seed0/evaluations/guidance")
     file = experiment_file({"evaluations.guidance": small_config()["evaluations"]["paired"]})
-    titles = {title.split(": ")[0] for title in panels(read_studies([file], [0], Path("results")))}
+    titles = {title.split(": ")[0] for title in panels(read_studies([file], [0]))}
     assert titles == {"small, evaluation paired", "small, evaluation guidance"}
 
 
 def test_another_folder_of_results_replaces_no_pages(here: Path) -> None:
     write(0, START, range(20))
-    with pytest.raises(UserError, match="elsewhere: no arm of any replicate is here; run make evidence, or name the folder"):
-        evidence_stage([experiment_file()], [0], Path("elsewhere"), Path("out"))
-    assert not Path("out").exists()
+    Path("elsewhere").mkdir()
+    file = experiment_file().resolve()
+    with contextlib.chdir("elsewhere"), pytest.raises(UserError, match="results: no arm of any replicate is here; run make evidence, or"):
+        evidence_stage([file], [0], Path("out"))
+    assert not Path("elsewhere/out").exists()
 
 
 @pytest.fixture
@@ -244,7 +273,7 @@ def finished_replicate(finished: Path, here: Path) -> Path:
 
 
 def test_a_finished_experiment_has_every_table(finished_replicate: Path) -> None:
-    evidence_stage([finished_replicate], [0, 1], Path("results"), Path("out"))
+    evidence_stage([finished_replicate], [0, 1], Path("out"))
     page = Path("out/tables.md").read_text()
     titles = [f"{title}, small, evaluation paired" for title in ("Arms", "Tests", "Rounds")]
     titles += ["Value critics, small", "Progress critics, small"]
@@ -262,7 +291,7 @@ def test_a_finished_experiment_has_every_table(finished_replicate: Path) -> None
 
 def test_equal_results_give_equal_bytes(finished_replicate: Path) -> None:
     for folder in ("one", "two"):
-        evidence_stage([finished_replicate], [0, 1], Path("results"), Path(folder))
+        evidence_stage([finished_replicate], [0, 1], Path(folder))
     for name in ("episodes.parquet", "tables.md", "success.png"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
 

@@ -153,6 +153,13 @@ def test_a_port_that_is_none_is_told_so(port, monkeypatch, capsys):
     assert f"argument --port: '{port}' is no port; give 0 to 65535" in capsys.readouterr().err
 
 
+def test_a_seed_that_is_none_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["policy", "--policy-dir", "policy", "--seed=-1"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "argument --seed: '-1' is no seed; give a whole number from 0 on" in capsys.readouterr().err
+
+
 def test_the_documented_control_loop_drives_a_robot(policy_port):
     document = (Path(__file__).parents[3] / "docs/serving.md").read_text()
     (code,) = re.findall(r"<!-- tested by tests/unit/serving/test_policy_server.py -->\n```python\n(.*?)```", document, re.DOTALL)

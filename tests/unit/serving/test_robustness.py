@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from recap_steam.errors import UserError
 from recap_steam.serving.policy import PolicyService
-from recap_steam.serving.server import Limits, Server, announcement
+from recap_steam.serving.server import Limits, Server, announcement, serve_forever
 from tests.policies import CAMERA
 from tests.serving import connected, robot_observation, running
 
@@ -273,6 +273,12 @@ def test_an_address_that_is_taken_is_one_line():
         second = Server(Diary()).run("127.0.0.1", port, asyncio.Event(), lambda _: None)
         with pytest.raises(UserError, match=f"127.0.0.1:{port}: cannot be listened on .*; choose another --port or --host"):
             asyncio.run(second)
+
+
+def test_a_server_cannot_wait_for_the_end_of_what_does_not_end(monkeypatch):
+    with open(os.devnull) as nothing, pytest.raises(UserError, match="standard input is neither a pipe nor a terminal; give one, or leave"):
+        monkeypatch.setattr("recap_steam.serving.server.STDIN", nothing.fileno())
+        serve_forever(Diary(), "127.0.0.1", 0, until_stdin_ends=True)
 
 
 def test_who_listens_beyond_this_machine_is_told_what_that_means():
