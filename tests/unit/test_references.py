@@ -174,8 +174,9 @@ def test_a_broken_one_is_one_line_that_names_the_key_and_the_remedy(case: str) -
     assert_refused(*BROKEN[case])
 
 
-def test_the_demo_passes() -> None:
-    check_references(load_experiment(yaml.safe_load((Path(__file__).parents[2] / "config/config.yaml").read_text())))
+@pytest.mark.parametrize("file", ["config.yaml", "experiments/evidence_door_open.yaml", "experiments/evidence_faucet_open.yaml"])
+def test_shipped_experiments_that_need_no_weights_pass(file: str) -> None:
+    check_references(load_experiment(yaml.safe_load((Path(__file__).parents[2] / "config" / file).read_text())))
 
 
 def test_cached_cameras_are_the_keys_of_the_dataset_that_its_readers_need() -> None:
