@@ -4,12 +4,13 @@
 # make plan   what a run would cost      make environment   sets up .venv and nothing else
 #
 # Needs python3 and git. On an Ascend node: make LOCK=envs/ascend.txt demo; with the simulator LIBERO: LOCK=envs/libero.txt
-# Another experiment: make plan CONFIG=mine.yaml, make sql CONFIG=…
+# Another experiment: make plan CONFIG=mine.yaml, make sql CONFIG=… and, with SEED=1, its replicate
 # One question: make sql QUERY=docs/queries/worst_episodes.sql
 
 LOCK ?= envs/requirements.txt
 CORES ?= 2
 CONFIG ?= config/config.yaml
+REPLICATE = $(if $(SEED),--config experiment=$(notdir $(basename $(CONFIG)))_seed$(SEED) seed=$(SEED))
 EVIDENCE_TASKS ?= $(patsubst config/experiments/evidence_%.yaml,%,$(wildcard config/experiments/evidence_*.yaml))
 EVIDENCE_SEEDS ?= 0 1 2
 UV := .uv/bin/uv
@@ -53,11 +54,11 @@ lint: $(ENVIRONMENT)
 	$(BIN)/snakemake --lint
 
 plan: $(ENVIRONMENT)
-	@commands="$$($(BIN)/snakemake --configfile $(CONFIG) --cores $(CORES) -n -p 2>&1)" || { printf "%s\n" "$$commands"; exit 1; }; \
-	  printf "%s\n" "$$commands" | $(BIN)/python -m recap_steam.costs --config $(CONFIG) $(if $(DEVICE),--device "$(DEVICE)")
+	@commands="$$($(BIN)/snakemake --configfile $(CONFIG) --cores $(CORES) -n -p $(REPLICATE) 2>&1)" || { printf "%s\n" "$$commands"; exit 1; }; \
+	  printf "%s\n" "$$commands" | $(BIN)/python -m recap_steam.costs --config $(CONFIG) $(SEED:%=--seed %) $(if $(DEVICE),--device "$(DEVICE)")
 
 sql: $(ENVIRONMENT)
-	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG) -- $(if $(QUERY),-f $(QUERY))
+	@$(BIN)/python -m recap_steam.report.catalogue --config $(CONFIG) $(SEED:%=--seed %) -- $(if $(QUERY),-f $(QUERY))
 
 bench: $(ENVIRONMENT)
 	$(BIN)/python benchmarks/labels.py

@@ -8,6 +8,7 @@ a slice does not hold is an attribute that does not exist: a stage cannot read w
 import dataclasses
 import functools
 import os
+from pathlib import Path
 from typing import Any
 
 from recap_steam.errors import UserError
@@ -21,9 +22,9 @@ from recap_steam.label_config import (
 )
 from recap_steam.model_config import CriticModelConfig, PolicyModelConfig, ProgressModelConfig
 from recap_steam.records import build, laid_over
-from recap_steam.replicates import written_out
+from recap_steam.replicates import as_replicate, written_out
 from recap_steam.rounds import RoundsConfig, unroll
-from recap_steam.schema import with_defaults
+from recap_steam.schema import read_file, with_defaults
 from recap_steam.simulation_config import CollectConfig, EvaluationConfig, LiberoConfig, MetaWorldConfig
 
 EXPERT = "expert"  # the policy name that stands for a simulator's scripted expert
@@ -174,6 +175,17 @@ def whole_experiment(raw: dict) -> dict:
 def load_experiment(raw: dict) -> Experiment:
     """Return the experiment ``raw``, validated and whole, as typed objects; ``raw`` is not changed."""
     return build(Experiment, whole_experiment(raw))
+
+
+def read_experiment(path: Path, seed: int | None = None) -> Experiment:
+    """Return the experiment of a file, or its replicate ``seed`` as ``make evidence`` names it.
+
+    Raises:
+        UserError: no such file, or no experiment.
+    """
+    raw = read_file(path)
+    experiment = load_experiment(raw)
+    return experiment if seed is None else load_experiment(as_replicate(raw, experiment.experiment, seed))
 
 
 def load_slice(*slices: dict) -> Experiment:

@@ -8,6 +8,11 @@ from recap_steam.errors import config_error
 STRIDE = 1_000_000  # between the seeds of two replicates; those of one lie closer together
 
 
+def as_replicate(raw: dict, experiment: str, seed: int) -> dict:
+    """Return ``raw``, which is called ``experiment``, as one of its replicates: with a name, and so with folders, of its own."""
+    return raw | {"experiment": f"{experiment}_seed{seed}", "seed": seed}
+
+
 def written_out(filled: dict) -> dict:
     """Return the experiment ``filled`` (defaults there) with its replicate's seeds and the folders that the file leaves open.
 

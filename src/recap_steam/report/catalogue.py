@@ -12,14 +12,13 @@ from pathlib import Path
 
 import duckdb
 
-from recap_steam.config import Experiment, load_experiment
+from recap_steam.config import Experiment, read_experiment
 from recap_steam.errors import UserError, run_main
 from recap_steam.files import atomic_output
 from recap_steam.report.catalogue_data import data_views
 from recap_steam.report.catalogue_results import result_views
 from recap_steam.report.catalogue_sql import View, identifier, text
 from recap_steam.report.results import Results
-from recap_steam.schema import read_file
 
 FILE_NAME = "catalogue.duckdb"
 # The package index has the shell in an older version than the library. It reads this storage, and so does every newer one.
@@ -95,10 +94,11 @@ def shell() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="experiment file")
+    parser.add_argument("--seed", type=int, help="of a replicate of the experiment (default: the experiment as it is written)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder that holds results/<experiment>")
     parser.add_argument("arguments", nargs="*", help="of the shell, after --, for example: -- -f docs/queries/worst_episodes.sql")
     arguments = parser.parse_args()
-    experiment = load_experiment(read_file(arguments.config))
+    experiment = read_experiment(arguments.config, arguments.seed)
     results_dir = arguments.results / experiment.experiment
     for problem in write_catalogue(experiment, results_dir):
         print(f"note: {problem}", file=sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recap_steam.config import Experiment, evaluation_arms, load_experiment
+from recap_steam.config import Experiment, evaluation_arms, read_experiment
 from recap_steam.errors import UserError, config_error
 from recap_steam.lineage import digest_json
 from recap_steam.references import check_names
@@ -14,7 +14,6 @@ from recap_steam.report.controls import differing_in_one_thing
 from recap_steam.report.results import Arm, ArmKey, Results
 from recap_steam.report.verdict import PairedTest, in_common, tested
 from recap_steam.rounds import of_round
-from recap_steam.schema import read_file
 
 RESULTS = Path("results")
 
@@ -63,11 +62,6 @@ class Study:
         return {seed: keys for seed, keys in lacking.items() if keys}
 
 
-def replicate_name(experiment: str, seed: int) -> str:
-    """What a replicate of an experiment is called, and so its results."""
-    return f"{experiment}_seed{seed}"
-
-
 def read_studies(files: list[Path], seeds: list[int]) -> list[Study]:
     """Every evaluation of the experiment ``files``, with the replicates ``seeds`` as far as they are here.
 
@@ -77,10 +71,9 @@ def read_studies(files: list[Path], seeds: list[int]) -> list[Study]:
     """
     studies = []
     for file in files:
-        raw = read_file(file)
-        written, results = load_experiment(raw), {}
+        written, results = read_experiment(file), {}
         for seed in seeds:
-            experiment = load_experiment(raw | {"experiment": replicate_name(written.experiment, seed), "seed": seed})
+            experiment = read_experiment(file, seed)
             check_names(experiment)
             results[seed] = Results(experiment, RESULTS / experiment.experiment)
             _check_lineages(results[seed])

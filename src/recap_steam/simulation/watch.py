@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recap_steam.config import EXPERT, load_experiment
+from recap_steam.config import EXPERT, read_experiment
 from recap_steam.errors import UserError, run_main
 from recap_steam.references import check_names
-from recap_steam.schema import read_file
 from recap_steam.serving.value import ValueService
 from recap_steam.simulation.controllers import open_controller
 from recap_steam.simulation.environments import frames_per_second
@@ -81,7 +80,7 @@ def main() -> None:
     parser.add_argument("--critic-dir", type=Path, help="a value critic (RECAP), results/<experiment>/critics/<tag>")
     parser.add_argument("--ensemble-dir", type=Path, help="an ensemble of progress critics (STEAM), results/<experiment>/critics/<tag>")
     args = parser.parse_args()
-    experiment = load_experiment(read_file(args.config))
+    experiment = read_experiment(args.config)
     check_names(experiment)
     if args.evaluation not in experiment.evaluations:
         known = ", ".join(experiment.evaluations) or "none"

@@ -12,8 +12,9 @@ import yaml
 
 from recap_steam.config import arm_name, load_experiment
 from recap_steam.errors import UserError
+from recap_steam.replicates import as_replicate
 from recap_steam.report.evidence import evidence_stage, panels
-from recap_steam.report.study import Study, compare, comparisons, read_studies, replicate_name, round_numbers
+from recap_steam.report.study import Study, compare, comparisons, read_studies, round_numbers
 from recap_steam.report.study_guidance import guidance_table
 from recap_steam.report.study_tables import arms_table, comparisons_table, ledger_table
 from recap_steam.report.tables import MISSING, Table
@@ -299,6 +300,6 @@ def test_equal_results_give_equal_bytes(finished_replicate: Path) -> None:
 def test_replicates_are_where_the_workflow_puts_them() -> None:
     repository = Path(__file__).parents[3]
     assert "--config experiment=evidence_$${task}_seed$$seed seed=$$seed" in (repository / "Makefile").read_text()
-    assert replicate_name("evidence_drawer", 1) == "evidence_drawer_seed1"
+    assert as_replicate({}, "evidence_drawer", 1) == {"experiment": "evidence_drawer_seed1", "seed": 1}
     files = (repository / "config/experiments").glob("evidence_*.yaml")
     assert [file.name for file in files if load_experiment(read_file(file)).experiment != file.stem] == []
