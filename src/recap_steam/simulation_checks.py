@@ -46,7 +46,7 @@ def _check_stopping(experiment: Experiment) -> None:
         level = LEVEL / max(len(evaluation_arms(experiment, tag)) - 1, 1)
         if evaluation.stop_below is not None and evaluation.stop_below > level:
             problem = f"{evaluation.stop_below:g} is above the level of the report, {LEVEL:g} over the number of comparisons"
-            raise config_error(f"evaluations.{tag}.stop_below", f"{problem}; give {level:.2g} or less")
+            raise config_error(f"evaluations.{tag}.stop_below", f"{problem}; give less than {level:.2g}")
 
 
 def _check_video_critics(experiment: Experiment) -> None:

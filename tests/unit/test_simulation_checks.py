@@ -65,7 +65,7 @@ BROKEN = {
     ),
     "arms that stop where the report sees nothing": (
         {"evaluations.paired.stop_below": 0.05},
-        "evaluations.paired.stop_below: 0.05 is above the level of the report, 0.05 over the number of comparisons; give 0.0",
+        "evaluations.paired.stop_below: 0.05 is above the level of the report, 0.05 over the number of comparisons; give less than 0.0",
     ),
     "evaluation on recorded states of training data": (
         KITCHEN | {"evaluations.kitchen.seed": 10},
