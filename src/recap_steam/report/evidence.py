@@ -1,4 +1,4 @@
-"""The evidence: what replicates of some experiments found, as pages, a figure and one row an episode. Equal results give equal bytes."""
+"""The evidence: what replicates of some experiments found, as pages, figures and one row an episode. Equal results give equal bytes."""
 
 import itertools
 from collections.abc import Iterator
@@ -49,8 +49,8 @@ NOTE = (
 
 
 def evidence_stage(files: list[Path], seeds: list[int], output_dir: Path) -> None:
-    """Write ``episodes.parquet``, ``tables.md`` and ``success.png`` of the replicates ``seeds`` of the experiment ``files`` to
-    ``output_dir``, as far as they are below this folder.
+    """Write ``episodes.parquet``, ``tables.md`` and, for each evaluation, ``success_{evaluation}.png`` of the replicates ``seeds`` of the
+    experiment ``files`` to ``output_dir``, as far as they are below this folder.
 
     Raises:
         UserError: as of ``read_studies``, or not one arm is there.
@@ -62,8 +62,9 @@ def evidence_stage(files: list[Path], seeds: list[int], output_dir: Path) -> Non
         pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *(table for study in studies for table in _rows(study))]), path)
     with atomic_output(output_dir / "tables.md") as path:
         path.write_text("\n\n".join(["# Tables of the evidence", NOTE, *_sections(studies)]) + "\n")
-    with atomic_output(output_dir / "success.png") as path:
-        draw_success(path, panels(studies))
+    for evaluation in dict.fromkeys(study.evaluation for study in studies):
+        with atomic_output(output_dir / f"success_{evaluation}.png") as path:
+            draw_success(path, panels([study for study in studies if study.evaluation == evaluation]))
     print(*(f"{study.title}: {_state(study)}" for study in studies), sep="\n")
 
 
@@ -112,7 +113,7 @@ def _state(study: Study) -> str:
 
 
 def panels(studies: list[Study]) -> dict[str, list[ArmPoint]]:
-    """What the figure shows, by title; of studies that have an arm."""
+    """What a figure shows, by title; of studies that have an arm."""
     return {f"{study.title}: {study.task}": points for study in studies if (points := _points(study))}
 
 

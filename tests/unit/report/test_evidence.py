@@ -293,7 +293,7 @@ def test_a_finished_experiment_has_every_table(finished_replicate: Path) -> None
 def test_equal_results_give_equal_bytes(finished_replicate: Path) -> None:
     for folder in ("one", "two"):
         evidence_stage([finished_replicate], [0, 1], Path(folder))
-    for name in ("episodes.parquet", "tables.md", "success.png"):
+    for name in ("episodes.parquet", "tables.md", "success_paired.png"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
 
 
