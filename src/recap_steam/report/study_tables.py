@@ -62,7 +62,8 @@ def paired_cells(study: Study, found: PooledComparison) -> list[str]:
 
 
 def ledger_table(study: Study) -> Table:
-    """One row a round of every policy that is improved, at each guidance scale: what it had in each replicate, and what came of it."""
+    """One row a round of every policy that is improved and evaluated, at each guidance scale: what it had in each replicate, and what came of
+    it."""
     head = ["policy that is improved", "round", "arm", "collected by", "episodes, by seed", "solved there, by seed", "critic"]
     head += ["critic, held out, by seed", "success rate", "95 % interval", "to the round before, points", "p", "seeds of the same sign"]
     return Table(head, [row for loop in study.experiment.rounds for row in _ledger_rows(study, loop)])
@@ -71,6 +72,8 @@ def ledger_table(study: Study) -> Table:
 def _ledger_rows(study: Study, loop: str) -> Iterator[list[str]]:
     entries = rounds(study.experiment, loop)
     policies = [entry.policy for entry in entries]
+    if not {policy for policy, _ in study.keys} & set(policies[1:]):
+        return
     scales = list(dict.fromkeys(scale for policy, scale in study.keys if policy in policies and scale is not None)) or [None]
     for scale in scales:
         keys = [next((key for key in study.keys if key[0] == policy and key[1] in (None, scale)), None) for policy in policies]
