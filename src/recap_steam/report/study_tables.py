@@ -62,8 +62,7 @@ def paired_cells(study: Study, found: PooledComparison) -> list[str]:
 
 
 def ledger_table(study: Study) -> Table:
-    """One row a round of every policy that is improved and evaluated, at each guidance scale: what it had in each replicate, and what came of
-    it."""
+    """One row a round of every policy that is improved, at each evaluated guidance scale: what each replicate had, what came of it."""
     head = ["policy that is improved", "round", "arm", "collected by", "episodes, by seed", "solved there, by seed", "critic"]
     head += ["critic, held out, by seed", "success rate", "95 % interval", "to the round before, points", "p", "seeds of the same sign"]
     return Table(head, [row for loop in study.experiment.rounds for row in _ledger_rows(study, loop)])
