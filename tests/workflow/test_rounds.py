@@ -1,6 +1,7 @@
 """Further rounds are one graph with the first, and never run it again."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.workflow.tree import Tree, copy_workflow, demo_with
 
@@ -10,10 +11,14 @@ LABELLED = {"compute_threshold": 1, "compute_advantages": 3, "plot_diagnostics":
 TRAINED = {"compute_norm_stats": 1, "train_policy": 1, "evaluate_policy": 1}
 
 
-def rounds(tree: Tree, **counts: int) -> tuple[str, str]:
-    """Arguments that run the demo with so many rounds of each policy."""
+ON_DEMONSTRATIONS = {"critics.progress.datasets": ["demonstrations"], "critics.progress.train_on_rollouts": False}
+
+
+def rounds(tree: Tree, changes: dict[str, Any] | None = None, **counts: int) -> tuple[str, str]:
+    """Arguments that run the demo, changed, with so many rounds of each policy."""
     loops = {loop: {"count": count, "dataset": "rollouts"} for loop, count in counts.items()}
-    return "--configfile", tree.experiment("_".join(f"{loop}{count}" for loop, count in counts.items()), demo_with({"rounds": loops}))
+    name = "_".join(f"{loop}{count}" for loop, count in counts.items())
+    return "--configfile", tree.experiment(name, demo_with((changes or {}) | {"rounds": loops}))
 
 
 def test_a_further_round_runs_its_own_jobs_only(tmp_path: Path) -> None:
@@ -26,8 +31,12 @@ def test_a_further_round_runs_its_own_jobs_only(tmp_path: Path) -> None:
     assert tree.plan(*rounds(tree, recap=3)) == second | {"compute_values": 5, "compute_advantages": 4, "plot_diagnostics": 4}
 
 
-def test_rounds_of_a_critic_that_learns_from_demonstrations_only_score_the_new_data(finished: Tree) -> None:
-    assert finished.plan(*rounds(finished, steam=2)) == COLLECTED | LABELLED | TRAINED | REPORT | {"compute_scores": 1}
+def test_rounds_of_progress_critics_train_their_members_anew_unless_they_learn_from_demonstrations_only(tmp_path: Path) -> None:
+    tree = copy_workflow(tmp_path)
+    anew = {"train_member": 3, "merge_ensemble": 1, "compute_scores": 4}
+    for changes, critic in (({}, anew), (ON_DEMONSTRATIONS, {"compute_scores": 1})):
+        tree.finish(*rounds(tree, changes, steam=1))
+        assert tree.plan(*rounds(tree, changes, steam=2)) == COLLECTED | LABELLED | TRAINED | REPORT | critic
 
 
 def test_a_replicate_shares_nothing_with_the_experiment(tree: Tree, finished: Tree) -> None:
