@@ -62,7 +62,7 @@ def draw_success(path: Path, evaluations: dict[str, list[ArmPoint]]) -> None:
     shown = [point for points in evaluations.values() for point in points]
     controls = "; light: controls" if any(point.control for point in shown) else ""
     singles = "; rings: single replicates" if any(point.replicates for point in shown) else ""
-    axes[-1].set_xlabel(f"success rate, % of initial states (bar: Wilson 95 % interval{controls}{singles})")
+    axes[-1].set_xlabel(f"success rate, % (bar: Wilson 95 % interval{controls}{singles})")
     save(figure, path)
 
 
