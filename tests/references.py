@@ -1,5 +1,7 @@
 """Whole experiments with broken references, and what users read of them: shared by the tests of every check."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,15 @@ def check(changes: dict[str, Any]) -> None:
 
 
 def assert_refused(changes: dict[str, Any], message: str) -> None:
-    """It takes one line, which names the key and says ``message``, with the remedy."""
-    with pytest.raises(UserError) as caught:
+    with refused(message):
         check(changes)
+
+
+@contextlib.contextmanager
+def refused(message: str) -> Iterator[None]:
+    """A mistake in the experiment file is one line, which names the key and says ``message``, with the remedy."""
+    with pytest.raises(UserError) as caught:
+        yield
     text = str(caught.value)
     assert text.startswith("config: ")
     assert "\n" not in text

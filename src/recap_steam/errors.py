@@ -2,12 +2,12 @@
 
 import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
-INTERRUPTED = 130  # status of a program that SIGINT ended, by the shell's convention
 FIRST_WORD_S = 5.0  # for which other processes of a job wait before they report an error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -69,7 +69,7 @@ def _run(main: Callable[[], None]) -> None:
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(128 + signal.SIGINT)
     except UserError as error:
         _end(str(error))
     except OSError as error:

@@ -38,13 +38,18 @@ def differing_in_one_thing(policies: dict[str, PolicyConfig], arms: list[ArmKey]
     """(arm with labels, arm that differs in one thing, what it is) of arms at one guidance scale, and of all scales of a policy beside its
     scale 0, if there is one; in the order of the arms."""
     for place, treatment in enumerate(arms):
-        labelled = policies.get(treatment[0])
-        if labelled is None or labelled.advantage_tag is None or labelled.label_control != "none":
-            continue  # no labels of its own
+        if not has_own_labels(policies, treatment):
+            continue
         for other_place, other in enumerate(arms):
             what = _difference_of_arms(policies, treatment, other)
             if what and (what in (PLAIN, *WHAT.values()) or place < other_place):  # labels against other labels: once
                 yield treatment, other, what
+
+
+def has_own_labels(policies: dict[str, PolicyConfig], arm: ArmKey) -> bool:
+    """Whether an arm's policy learned from labels, as they are; the scripted expert, plain imitation and controls of labels did not."""
+    policy = policies.get(arm[0])
+    return policy is not None and policy.advantage_tag is not None and policy.label_control == "none"
 
 
 def _difference_of_arms(policies: dict[str, PolicyConfig], treatment: ArmKey, other: ArmKey) -> str | None:

@@ -10,7 +10,7 @@ from recap_steam.config import Experiment, evaluation_arms, read_experiment
 from recap_steam.errors import UserError, config_error
 from recap_steam.lineage import digest_json
 from recap_steam.references import check_names
-from recap_steam.report.controls import differing_in_one_thing
+from recap_steam.report.controls import differing_in_one_thing, has_own_labels
 from recap_steam.report.results import Arm, ArmKey, Results
 from recap_steam.report.verdict import PairedTest, in_common, tested
 from recap_steam.rounds import of_round
@@ -72,9 +72,9 @@ def read_studies(files: list[Path], seeds: list[int]) -> list[Study]:
     studies = []
     for file in files:
         written, results = read_experiment(file), {}
+        check_names(written)  # the replicates' are the same
         for seed in seeds:
             experiment = read_experiment(file, seed)
-            check_names(experiment)
             results[seed] = Results(experiment, RESULTS / experiment.experiment)
             _check_lineages(results[seed])
         if not written.evaluations:
@@ -165,11 +165,11 @@ def comparisons(study: Study) -> Iterator[PooledComparison]:
 
 def compared_with(study: Study, key: ArmKey) -> dict[ArmKey, str]:
     """The reference and each arm that differs from ``key`` in one thing, and what differs; nothing for an arm without labels of its own."""
-    policy, reference = study.experiment.policies.get(key[0]), study.keys[0]
-    if policy is None or policy.advantage_tag is None or policy.label_control != "none":
+    policies = study.experiment.policies
+    if not has_own_labels(policies, key):
         return {}
-    others = {other: what for arm, other, what in differing_in_one_thing(study.experiment.policies, study.keys) if arm == key}
-    return {other: what for other, what in ({reference: "the reference of the evaluation"} | others).items() if other != key}
+    others = {other: what for arm, other, what in differing_in_one_thing(policies, study.keys) if arm == key}
+    return {other: what for other, what in ({study.keys[0]: "the reference of the evaluation"} | others).items() if other != key}
 
 
 def round_numbers(experiment: Experiment) -> dict[str, int]:

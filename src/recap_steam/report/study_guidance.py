@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from recap_steam.report.results import Arm, ArmKey
 from recap_steam.report.study import PooledComparison, Study, compare_arms, compared_with
-from recap_steam.report.study_tables import joined, paired_cells
+from recap_steam.report.study_tables import joined, paired_cells, paired_head
 from recap_steam.report.tables import MISSING, Table
 
 
@@ -44,8 +44,10 @@ def chosen_guidance(study: Study, studies: list[Study]) -> Iterator[ChosenGuidan
     the same environment; of the replicates where that is so."""
     for policy in dict.fromkeys(policy for policy, _ in study.keys):
         keys = [key for key in study.keys if key[0] == policy]
+        if len(keys) == 1:
+            continue
         solved, num_states = {}, {}
-        for seed in study.results if len(keys) > 1 else ():
+        for seed in study.results:
             elsewhere = {key[1]: _elsewhere(study, studies, seed, key) for key in keys}
             states = set.intersection(*(set(outcomes) for outcomes in elsewhere.values()))
             if states:
@@ -68,14 +70,12 @@ def _elsewhere(study: Study, studies: list[Study], seed: int, key: ArmKey) -> di
 
 def guidance_table(study: Study, studies: list[Study]) -> Table:
     """One row a policy whose guidance can be chosen elsewhere and arm that it is compared with."""
-    head = ["policy", "guidance, by seed", "solved elsewhere, by seed", "compared with", "what differs there", "seeds"]
-    head += ["solved by the policy only", "by the other only", "difference, points", "95 % interval", "p", "by seed, points"]
     rows = []
     for chosen in chosen_guidance(study, studies):
         scales = joined(f"{chosen.scales[seed]:g}" if seed in chosen.scales else MISSING for seed in study.results)
         cells = [chosen.policy, scales, "; ".join(_solved_elsewhere(chosen, seed) for seed in study.results)]
         rows += [[*cells, *paired_cells(study, found)] for found in chosen.compared(study)]
-    return Table([*head, "seeds of the same sign"], rows)
+    return Table(["policy", "guidance, by seed", "solved elsewhere, by seed", *paired_head("policy")], rows)
 
 
 def _solved_elsewhere(chosen: ChosenGuidance, seed: int) -> str:

@@ -48,9 +48,13 @@ def _rate_cells(summary: ArmSummary | None) -> list[str]:
 
 def comparisons_table(study: Study) -> Table:
     """Every arm with labels of its own beside the reference and beside what differs from it in one thing."""
-    head = ["arm", "compared with", "what differs there", "seeds", "solved by the arm only", "by the other only"]
-    head += ["difference, points", "95 % interval", "p", "by seed, points", "seeds of the same sign"]
-    return Table(head, [[found.arm.label, *paired_cells(study, found)] for found in comparisons(study)])
+    return Table(["arm", *paired_head("arm")], [[found.arm.label, *paired_cells(study, found)] for found in comparisons(study)])
+
+
+def paired_head(of: str) -> list[str]:
+    """What ``paired_cells`` are, of an arm that is called ``of``."""
+    head = ["compared with", "what differs there", "seeds", f"solved by the {of} only", "by the other only"]
+    return [*head, "difference, points", "95 % interval", "p", "by seed, points", "seeds of the same sign"]
 
 
 def paired_cells(study: Study, found: PooledComparison) -> list[str]:

@@ -187,7 +187,8 @@ def serve_forever(service: Service, host: str, port: int, until_stdin_ends: bool
 
 
 def _set_when_stdin_ends(event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
-    """
+    """Set ``event`` as soon as the last who could write to standard input is gone.
+
     Raises:
         UserError: nobody can close standard input, because it is a file or nothing.
     """
